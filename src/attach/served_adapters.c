@@ -186,7 +186,7 @@ static void close_files(struct served_adapters *sp)
     sp->patches = NULL;
 }
 
-static pesc_status open_files(struct served_adapters *sp, const served_adapter *all)
+static pesc_status open_files(pesc_model *m, struct served_adapters *sp, const served_adapter *all)
 {
     size_t n = (size_t)sp->n;
     sp->adapters = mem_zalloc(n, sizeof *sp->adapters);
@@ -195,7 +195,7 @@ static pesc_status open_files(struct served_adapters *sp, const served_adapter *
         return fail_nomem("the served adapters", n * sizeof(peft *));
     for (size_t i = 0; i < n; i++)
         TRY(all[i].kind == ADAPTER_PATCH ? runmodel_patch(&sp->patches[i], all[i].dir)
-                                         : peft_open(&sp->adapters[i], all[i].dir));
+                                         : runmodel_lora(&sp->adapters[i], all[i].dir, m->dir));
     return PESC_OK;
 }
 
@@ -217,7 +217,7 @@ static pesc_status open_loras(pesc_model *m, struct served_adapters *sp)
 
 static pesc_status open_all(pesc_model *m, struct served_adapters *sp, const served_adapter *all)
 {
-    TRY(open_files(sp, all));
+    TRY(open_files(m, sp, all));
     TRY(extra_open(&sp->extra, m, sp->patches, sp->n));
     return open_loras(m, sp);
 }

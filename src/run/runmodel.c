@@ -128,7 +128,7 @@ void pesc_tokenizer_close(pesc_tokenizer *t)
     tokenizer_close(t);
 }
 
-/* ---- patches ---- */
+/* ---- patches and LoRAs ---- */
 
 pesc_status runmodel_patch(patch **out, const char *path)
 {
@@ -144,5 +144,36 @@ pesc_status runmodel_patch(patch **out, const char *path)
     pesc_status s =
         patch_open(out, newest ? newest : path, kind == RUNSTATE_NEITHER ? NULL : RUNSTATE_TRAINED);
     mem_free(newest);
+    return s;
+}
+
+/* The outermost checkpoint of the chain holds a LoRA alone, and was trained on `on`. */
+static pesc_status check_lora_of_run(const runstate_chain *c, const hfdir *on)
+{
+    char *trained = NULL;
+    runbase_identity now;
+    TRY(io_find(&trained, c->dirs[0], RUNSTATE_TRAINED));
+    if (trained) {
+        mem_free(trained);
+        return fail(PESC_USAGE,
+                    "%s: the run trained more than a LoRA, so it cannot be served beside its base; "
+                    "serve the run itself as MODEL",
+                    c->dirs[0]);
+    }
+    runmodel_identify(on, &now);
+    return runbase_check(&c->about[0].identity, &now, c->dirs[0], on->path);
+}
+
+pesc_status runmodel_lora(peft **out, const char *path, const hfdir *on)
+{
+    runstate_chain c;
+    *out = NULL;
+    if (runstate_kind_of(path) == RUNSTATE_NEITHER)
+        return peft_open(out, path);
+    TRY(runstate_resolve(&c, path, NULL));
+    pesc_status s = check_lora_of_run(&c, on);
+    if (s == PESC_OK)
+        s = peft_open(out, c.dirs[0]);
+    runstate_chain_free(&c);
     return s;
 }

@@ -6,6 +6,7 @@
 
 #include "format/hfdir.h"
 #include "format/patch.h"
+#include "format/peft.h"
 #include "run/runstate.h"
 
 /* A path to open. `base` (NULL: none): the base of a run, where it is not found (runstate_resolve).
@@ -30,6 +31,10 @@ bool runmodel_is_patch(const char *checkpoint);
 
 /* An expert patch: a directory that holds one, a checkpoint of method esft, or a run of it. */
 pesc_status runmodel_patch(patch **out, const char *path);
+
+/* The LoRA of `on` that a path holds: a PEFT directory, or a run or checkpoint that has trained a
+ * LoRA on that model and nothing else. */
+pesc_status runmodel_lora(peft **out, const char *path, const hfdir *on);
 
 /* The identity of an open model as the base of a run. */
 void runmodel_identify(const hfdir *h, runbase_identity *out);

@@ -78,6 +78,24 @@ property() {
     fails 2 'serve: --lora: found "a/b" and "c/d", expected NAME=DIR, or one DIR for MODEL itself'
 }
 
+@test "serve: --lora NAME=RUN takes a run that trained a LoRA on this model, and no other" {
+    local T=$BATS_TEST_TMPDIR base=$GOLDEN/peft/base
+    printf '%s\n' '{"input_ids": [1, 5, 9, 12, 3], "labels": [-100, 5, 9, 12, 3]}' > "$T/data.jsonl"
+    for method in lora full; do
+        "$PESC" train "$base" --method $method --data "$T/data.jsonl" -o "$T/$method" --steps 2 --batch 1 --lr 0.05 --seq-len 16 \
+            --lora-r 4 --threads 1 -q > /dev/null
+    done
+    "$PESC" export "$T/lora" --to peft -o "$T/adapter" -q
+    run python3 "$BATS_TEST_DIRNAME/../serve/adapters.py" "$base" "$T/adapter" "$T/lora"
+    printf '%s\n' "$output"
+    [ "$status" = 0 ]
+    pesc serve "$base" --port 0 --lora "a=$T/full"
+    fails 2 "$T/full/checkpoint-2: the run trained more than a LoRA, so it cannot be served beside its base; serve the run itself as MODEL"
+    pesc serve "$GOLDEN/mixtral" --port 0 --lora "a=$T/lora"
+    [ "$status" != 0 ]
+    [[ $stderr == *"checkpoint-2"*"$GOLDEN/mixtral"* ]]
+}
+
 # Two expert patches and a LoRA of the golden model olmoe, under $BATS_TEST_TMPDIR.
 make_patches() {
     local olmoe=$GOLDEN/olmoe data=$GOLDEN/esft/olmoe/data.jsonl T=$BATS_TEST_TMPDIR

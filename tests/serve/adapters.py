@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """One model with several LoRAs, each a model name of its own (--lora NAME=DIR).
 
-    tests/serve/adapters.py BASE ADAPTER
+    tests/serve/adapters.py BASE ADAPTER [RUN]         RUN: a run that trained ADAPTER, which must answer like it
 
 Requests for different names run in the same batch; every answer is the one that the name gives alone, and the one that
 the base opened with that LoRA gives."""
@@ -23,7 +23,7 @@ def ask(s, i, model):
     return answer["choices"][0]["token_ids"]
 
 
-def main(base, adapter):
+def main(base, adapter, run=None):
     with tempfile.TemporaryDirectory() as name:
         other = pathlib.Path(name) / "other"
         shutil.copytree(adapter, other)
@@ -31,6 +31,9 @@ def main(base, adapter):
         config["lora_alpha"] *= 2
         (other / "adapter_config.json").write_text(json.dumps(config))
         names = ["base", "one", "two"]
+        if run:
+            with Server(base, "--lora", f"one={adapter}", "--lora", f"run={run}") as s:
+                assert [ask(s, i, "one") for i in range(6)] == [ask(s, i, "run") for i in range(6)]
         with Server(base, "--lora", f"one={adapter}", "--lora", f"two={other}") as s:
             assert [m["id"] for m in s.json("/v1/models")["data"]] == names
             alone = {(n, i): ask(s, i, n) for n in names for i in range(6)}
