@@ -1,5 +1,6 @@
 #include "base/mem.h"
 
+#include <malloc.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -72,6 +73,11 @@ void *mem_aligned(size_t bytes)
         return NULL;
     rounded &= ~(size_t)63;
     return aligned_alloc(64, rounded ? rounded : 64);
+}
+
+void mem_trim(void)
+{
+    malloc_trim(0);
 }
 
 void mem_free(void *p)

@@ -17,6 +17,7 @@ void *mem_grow(void *p, size_t n, size_t size); /* realloc; on failure `p` stays
 bool mem_room(void **array, size_t *cap, size_t n, size_t size);
 void *mem_aligned(size_t bytes); /* 64-byte aligned, for mem_free() too */
 void mem_free(void *p);          /* NULL is allowed */
+void mem_trim(void);             /* gives the system back what was freed */
 char *mem_strdup(const char *s);
 char *mem_strndup(const char *s, size_t n); /* NUL-terminated copy of n bytes */
 

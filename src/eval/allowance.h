@@ -3,8 +3,8 @@
  * A task file, its rows and a model's answers may come from anywhere, and a template can repeat a
  * field a million times or a pattern backtrack without end. So all of them take their work off one
  * counter, whose unit is a step of a template or of a match, or 8 bytes of a text that a template
- * writes. Each row and each answer adds to it in proportion to its size: what a task in use needs
- * is far below. Threads may share it. */
+ * writes or of a prompt. Each row and each answer adds to it in proportion to its size: what a task
+ * in use needs is far below. Threads may share it. */
 #ifndef PESC_EVAL_ALLOWANCE_H
 #define PESC_EVAL_ALLOWANCE_H
 

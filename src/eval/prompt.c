@@ -264,6 +264,14 @@ static pesc_status add_hashes(task_doc *d)
 
 /* ---- a document ---- */
 
+/* Each choice is encoded after the text of the whole question. */
+static pesc_status take_work(const task_doc *d, const taskdef *def)
+{
+    for (size_t i = 0; i < d->n_requests; i++)
+        allowance_take(def->work, strlen(d->contexts[i]) / 8);
+    return allowance_left(def->work) > 0 ? PESC_OK : allowance_spent(def->file);
+}
+
 static pesc_status build(task_doc *d, const eval_task *l, size_t i, json_t **choices)
 {
     const taskdef *def = l->def;
@@ -274,6 +282,7 @@ static pesc_status build(task_doc *d, const eval_task *l, size_t i, json_t **cho
     TRY(count_requests(d, def, choices));
     TRY(add_questions(d, def, *choices));
     TRY(add_continuations(d, def, *choices));
+    TRY(take_work(d, def));
     TRY(add_target(d, def));
     return add_hashes(d);
 }

@@ -226,6 +226,10 @@ static pesc_status draw_other(const eval_task *l, pyrandom *r, const json_t *doc
     if (n == k)
         return PESC_OK;
     /* Two or more copies of the document were drawn: draw again from all other rows. */
+    enum { ROW_WORK = 4 };
+    allowance_take(l->def->work, ROW_WORK * (uint64_t)l->n_pool);
+    if (allowance_left(l->def->work) == 0)
+        return allowance_spent("rows that equal each other");
     uint32_t *others = mem_alloc(l->n_pool, sizeof *others), n_others = 0;
     if (!others)
         return fail_nomem("few-shot examples", l->n_pool * sizeof *others);

@@ -60,9 +60,16 @@ static void close_run(bench *b)
     b->seqs = NULL;
 }
 
+/* What an earlier run or model has freed does not count. */
+static uint64_t used_now(device *dev)
+{
+    mem_trim();
+    return memory_used(dev);
+}
+
 static void note_memory(bench *b)
 {
-    uint64_t now = memory_used(b->m->dev);
+    uint64_t now = used_now(b->m->dev);
     b->run->bytes = now > b->before ? now - b->before : 0;
 }
 
@@ -341,7 +348,7 @@ pesc_status pesc_cost_measure(pesc_device *dev, const char *path, const pesc_cos
     pesc_cost_options o;
     TRY(options_take(PESC_OPTIONS_COST, &o, opt));
     TRY(check_runs(runs, n));
-    bench b = { .before = memory_used(dev) };
+    bench b = { .before = used_now(dev) };
     source from = { .dev = dev, .path = path };
     pesc_status s = look(&from, &b, &o);
     if (s == PESC_OK)

@@ -129,6 +129,40 @@ static void refuses_wrong_labels_and_shots(void **state)
     must_fail(open_task(json, options(0, 0), NULL), PESC_FORMAT, "no row has q \"none\"");
 }
 
+static void builds_no_more_than_the_data_allows(const eval_task *l)
+{
+    task_doc d;
+    must_fail(task_doc_build(&d, l, 0), PESC_FORMAT, "made.json: the templates and regular");
+}
+
+/* Rows that all equal each other are compared with each other; a long question is encoded before
+ * each of many choices. */
+static void bounds_what_small_data_costs(void **state)
+{
+    enum { ROWS = 8000, LONG = 300000, CHOICES = 2000 };
+    (void)state;
+    str rows = { 0 };
+    for (int i = 0; i < ROWS; i++)
+        str_puts(&rows, "{\"q\": \"\", \"c\": [\"b\"], \"a\": 0}\n");
+    for (int i = 0; i < 3; i++)
+        str_printf(&rows, "{\"q\": \"%d\", \"c\": [\"b\"], \"a\": 0}\n", i);
+    files_text("made/test.jsonl", rows.p);
+    files_text("made/train.jsonl", rows.p);
+    must_fail(open_task(taskmade_choice, options(3, 0), NULL), PESC_FORMAT,
+              "rows that equal each other: the templates and regular expressions of these tasks");
+    str_clear(&rows);
+    str_puts(&rows, "{\"a\": 0, \"q\": \"");
+    for (int i = 0; i < LONG; i++)
+        str_putc(&rows, 'x');
+    str_puts(&rows, "\", \"c\": [\"b\"");
+    for (int i = 0; i < CHOICES; i++)
+        str_puts(&rows, ",\"b\"");
+    str_puts(&rows, "]}\n");
+    files_text("made/test.jsonl", rows.p);
+    must(open_task(taskmade_choice, options(0, 0), builds_no_more_than_the_data_allows));
+    str_free(&rows);
+}
+
 static void bears_want_of_memory(void **state)
 {
     (void)state;
@@ -164,6 +198,7 @@ int main(void)
         cmocka_unit_test(draws_one_more_and_drops_the_question),
         cmocka_unit_test(marks_unknown_data),
         cmocka_unit_test(refuses_wrong_labels_and_shots),
+        cmocka_unit_test(bounds_what_small_data_costs),
         cmocka_unit_test(bears_want_of_memory),
     };
     return cmocka_run_group_tests_name("task", tests, NULL, NULL);
