@@ -25,20 +25,14 @@ static const struct {
 #undef SIZES
 };
 
-/* An ALSO row: the field is that of the row before it. */
-static bool is_repeat(const pesc_option *r)
-{
-    return r > pesc_option_rows(NULL) && r[-1].of == r->of && r[-1].at == r->at;
-}
-
 /* The next row that declares a field of the struct; NULL after the last. Start with NULL. */
 static const pesc_option *next_row(pesc_option_struct which, const pesc_option *r)
 {
     size_t n;
     const pesc_option *rows = pesc_option_rows(&n);
     for (r = r ? r + 1 : rows; r < rows + n; r++)
-        if (r->of == which && !is_repeat(r))
-            return r;
+        if (r->of == which && !(r > rows && r[-1].of == r->of && r[-1].at == r->at))
+            return r; /* an ALSO row repeats the field of the row before it */
     return NULL;
 }
 

@@ -1,7 +1,6 @@
 #include "data/layout.h"
 
 #include "base/mem.h"
-#include "data/table.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -88,12 +88,6 @@ static pesc_status part_open(part *p, pesc_mix_part *say, uint64_t seed, size_t 
     return record_formats(p->src, NULL, &p->formats);
 }
 
-static void part_close(part *p)
-{
-    source_close(p->src);
-    mem_free(p->formats);
-}
-
 /* ---- records ---- */
 
 /* A record is usable when it has a user's message and its last answer is not empty. */
@@ -291,8 +285,10 @@ static pesc_status mixer_open(mixer *m, pesc_mix_part *parts, size_t n, const ch
 
 static void mixer_close(mixer *m)
 {
-    for (size_t i = 0; i < m->n; i++)
-        part_close(&m->parts[i]);
+    for (size_t i = 0; i < m->n; i++) {
+        source_close(m->parts[i].src);
+        mem_free(m->parts[i].formats);
+    }
     mem_free(m->parts);
     mem_free(m->seen.slots);
     io_writer_abort(m->out);

@@ -45,14 +45,6 @@ struct source {
     char *shown; /* the row that source_bytes() was asked for */
 };
 
-static pesc_status remember(file *f, size_t at)
-{
-    if (!mem_room((void **)&f->anchors, &f->cap, f->n_anchors, sizeof *f->anchors))
-        return fail_nomem(f->map->path, 2 * f->cap * sizeof *f->anchors);
-    f->anchors[f->n_anchors++] = at;
-    return PESC_OK;
-}
-
 /* Two hashes of the same bytes: of this file alone, and of all files so far. */
 typedef struct hashes {
     XXH3_state_t *own, *all;
@@ -72,9 +64,11 @@ static pesc_status count_records(file *f, const hashes *h)
     size_t size = f->map->size, at = f->how.begin, done = 0, begin, end;
     while (layout_next(&f->how, at, &begin, &end)) {
         TRY(layout_check(&f->how, at, begin, f->count));
-        if (f->count % STRIDE == 0)
-            TRY(remember(f, begin));
-        f->count++;
+        if (f->count++ % STRIDE == 0) {
+            if (!mem_room((void **)&f->anchors, &f->cap, f->n_anchors, sizeof *f->anchors))
+                return fail_nomem(f->map->path, 2 * f->cap * sizeof *f->anchors);
+            f->anchors[f->n_anchors++] = begin;
+        }
         at = layout_after(&f->how, end);
         if (at < size && at - done > WINDOW) {
             update(h, data + done, at - done);

@@ -1,4 +1,5 @@
-#include "data/table.h"
+/* The rows of CSV and TSV files (layout.h). */
+#include "data/layout.h"
 
 #include "base/mem.h"
 #include "base/utf8.h"

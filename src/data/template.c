@@ -68,13 +68,6 @@ static pesc_status label(rendering *out, size_t from, bool trained)
     return PESC_OK;
 }
 
-static pesc_status put_text(const template *t, rendering *out, const char *text)
-{
-    size_t from = out->ids.n;
-    TRY(tokenizer_encode(t->tok, text, strlen(text), 0, &out->ids));
-    return label(out, from, true);
-}
-
 /* Both as one text: a tokenizer may begin every text with a space. The seam is after the ids that
  * the prompt alone has in common with the whole, so an id that holds text of both is trained. */
 static pesc_status put_completion(const template *t, rendering *out, const char *prompt,
@@ -165,8 +158,13 @@ pesc_status template_render(const template *t, const record *r, rendering *out)
     if (r->kind == RECORD_CHAT)
         return render_chat(t, r, out);
     TRY(put_id(out, t->bos, false));
-    TRY(r->kind == RECORD_COMPLETION
-            ? put_completion(t, out, r->messages[0].content, r->messages[1].content)
-            : put_text(t, out, r->messages[0].content));
+    size_t from = out->ids.n;
+    const char *text = r->messages[0].content;
+    if (r->kind == RECORD_COMPLETION) {
+        TRY(put_completion(t, out, text, r->messages[1].content));
+    } else {
+        TRY(tokenizer_encode(t->tok, text, strlen(text), 0, &out->ids));
+        TRY(label(out, from, true));
+    }
     return put_id(out, t->eos, true);
 }

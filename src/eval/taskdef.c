@@ -504,13 +504,6 @@ pesc_status taskdef_open(taskdef **out, json_t *json, const char *file, allowanc
     return s;
 }
 
-static void close_templates(taskdef_templates *f)
-{
-    for (size_t i = 0; i < f->n; i++)
-        task_template_close(f->at[i]);
-    mem_free(f->at);
-}
-
 void taskdef_close(taskdef *d)
 {
     if (!d)
@@ -519,8 +512,12 @@ void taskdef_close(taskdef *d)
         void *field = (char *)d + keys[i].offset;
         if (keys[i].type == KEY_TEMPLATE)
             task_template_close(*(task_template **)field);
-        if (keys[i].type == KEY_TEMPLATES)
-            close_templates(field);
+        if (keys[i].type == KEY_TEMPLATES) {
+            const taskdef_templates *list = field;
+            for (size_t k = 0; k < list->n; k++)
+                task_template_close(list->at[k]);
+            mem_free(list->at);
+        }
         if (keys[i].type == KEY_TEXTS)
             mem_free(((taskdef_texts *)field)->at);
     }

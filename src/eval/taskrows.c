@@ -98,14 +98,6 @@ static pesc_status take_rows(const taskdef *def, const json_t *rows, const char 
     return PESC_OK;
 }
 
-static size_t count_rows(const taskdef *def, const json_t *rows)
-{
-    size_t n = 0;
-    for (size_t i = 0; i < json_array_size(rows); i++)
-        n += belongs(def, json_array_get(rows, i));
-    return n;
-}
-
 /* ---- gold ---- */
 
 pesc_status task_texts(const taskdef_templates *from, const json_t *row, json_t **out)
@@ -364,7 +356,8 @@ static pesc_status fill_task(eval_task *l, task_files *files, const task_options
     const taskdef *def = l->def;
     const taskdata *data, *shot_data = NULL;
     TRY(get_file(files, def, def->split, &data));
-    l->about.n_rows = count_rows(def, data->rows);
+    for (size_t i = 0; i < json_array_size(data->rows); i++)
+        l->about.n_rows += belongs(def, json_array_get(data->rows, i));
     if (l->about.n_rows == 0)
         return fail(PESC_FORMAT, "%s: no row has %s \"%s\"", data->files.paths[0],
                     def->where_column, def->where_value);

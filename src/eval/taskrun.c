@@ -391,27 +391,22 @@ static pesc_status answer(work *w)
     return answer_all(w);
 }
 
-static pesc_status end(work *w, const task_set *set)
-{
-    for (size_t i = 0; i < w->out->n; i++)
-        TRY(samples_finish(&w->out->tasks[i]));
-    return evalresults_write(w->out, w->m, set, w->opt);
-}
-
-static pesc_status evaluate(work *w, const task_set *set)
-{
-    const char *dir = peers_lead(w->peers) ? w->opt->dir : NULL;
-    TRY(share_all(w, begin_work(w, set, dir)));
-    TRY(share_all(w, answer(w)));
-    return peers_agree(w->peers, "an evaluation", dir ? end(w, set) : PESC_OK);
-}
-
 pesc_status taskrun_evaluate(taskrun *out, pesc_model *m, const task_set *set,
                              const taskrun_options *opt)
 {
     work w = { .m = m, .peers = m->dev->peers, .opt = opt, .out = out };
     *out = (taskrun){ 0 };
-    pesc_status s = evaluate(&w, set);
+    const char *dir = peers_lead(w.peers) ? opt->dir : NULL;
+    pesc_status s = share_all(&w, begin_work(&w, set, dir));
+    if (s == PESC_OK)
+        s = share_all(&w, answer(&w));
+    if (s == PESC_OK) {
+        for (size_t i = 0; s == PESC_OK && dir && i < out->n; i++)
+            s = samples_finish(&out->tasks[i]);
+        if (s == PESC_OK && dir)
+            s = evalresults_write(out, m, set, opt);
+        s = peers_agree(w.peers, "an evaluation", s);
+    }
     close_work(&w);
     return s;
 }

@@ -71,17 +71,12 @@ static void exchange(const divergence_records *r, divergence_shape z, rng_key ke
     }
 }
 
-static void no_test(divergence_shape z, const divergence_test *t)
-{
-    for (size_t l = 0; l < z.layers; l++)
-        t->chance[l] = t->p[l] = NAN;
-}
-
 pesc_status divergence_permute(const divergence_records *r, divergence_shape z,
                                const divergence_test *t)
 {
     if (z.domains < 2 || t->times == 0) {
-        no_test(z, t);
+        for (size_t l = 0; l < z.layers; l++)
+            t->chance[l] = t->p[l] = NAN;
         return PESC_OK;
     }
     size_t bytes = z.domains * z.layers * z.experts * sizeof(uint64_t);

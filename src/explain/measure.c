@@ -276,17 +276,12 @@ static pesc_status open_model(bench *b, const source *from, bool training)
     return pesc_model_open(&b->m, from->dev, path, &load);
 }
 
-static bool wanted(const pesc_cost_run *run, bool training)
-{
-    return (run->phase == PESC_COST_TRAIN) == training;
-}
-
 static pesc_status measure_all(bench *b, const source *from, pesc_cost_run *runs, size_t n)
 {
     size_t done = 0;
     for (int training = 0; training < 2; training++) { /* a model in training cannot infer */
         for (size_t i = 0; i < n; i++) {
-            if (!wanted(&runs[i], training))
+            if ((runs[i].phase == PESC_COST_TRAIN) != training)
                 continue;
             log_progress("measuring", done++, n);
             if (!b->m)

@@ -225,20 +225,6 @@ static pesc_status open_gguf(hfdir *h, unsigned flags)
 
 /* ---- a configuration alone ---- */
 
-static bool is_config(const char *path)
-{
-    static const char ending[] = ".json";
-    size_t n = strlen(path), m = sizeof ending - 1;
-    return n > m && strcmp(path + n - m, ending) == 0;
-}
-
-static pesc_status open_config(hfdir *h)
-{
-    h->format = "config";
-    h->config_file = mem_strdup(h->root);
-    return h->config_file ? read_object(&h->config, h->root) : fail_nomem(h->root, strlen(h->root));
-}
-
 /* ---- the door ---- */
 
 static pesc_status open_any(hfdir *h, unsigned flags)
@@ -250,8 +236,12 @@ static pesc_status open_any(hfdir *h, unsigned flags)
     case IO_DIR:
         return open_dir(h, flags);
     case IO_FILE:
-        if (flags & HFDIR_CONFIG && is_config(h->root))
-            return open_config(h);
+        if (flags & HFDIR_CONFIG && str_ends(h->root, ".json")) {
+            h->format = "config";
+            h->config_file = mem_strdup(h->root);
+            return h->config_file ? read_object(&h->config, h->root)
+                                  : fail_nomem(h->root, strlen(h->root));
+        }
         TRY(gguf_is(h->root, &gguf_file));
         if (gguf_file)
             return open_gguf(h, flags);

@@ -85,11 +85,6 @@ static bool has_entry(assembly *a, int32_t leaf)
     return !at->begun || (at->page->rep && at->page->rep[at->entry] > 0);
 }
 
-static uint8_t rep_of(const cursor *at)
-{
-    return at->page->rep ? at->page->rep[at->entry] : 0;
-}
-
 static uint8_t def_of(const cursor *at)
 {
     return at->page->def ? at->page->def[at->entry] : 0;
@@ -195,8 +190,9 @@ static json_t *make_list(assembly *a, const pq_node *n)
             if (v && json_array_append_new(list, v) != 0)
                 give_up(a, fail_nomem("a row", 64));
         }
-        more =
-            a->status == PESC_OK && has_entry(a, n->lead) && rep_of(&a->at[n->lead]) == n->list_rep;
+        const cursor *at = &a->at[n->lead];
+        more = a->status == PESC_OK && has_entry(a, n->lead) &&
+               (at->page->rep ? at->page->rep[at->entry] : 0) == n->list_rep;
     }
     return list;
 }

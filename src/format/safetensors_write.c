@@ -23,20 +23,15 @@ struct safetensors_writer {
     uint64_t data_at; /* where the data begins in it */
 };
 
-static void writer_free(safetensors_writer *w)
-{
-    mem_free(w->bytes);
-    mem_free(w->offset);
-    mem_free(w->shard);
-    mem_free(w);
-}
-
 void safetensors_writer_abort(safetensors_writer *w)
 {
     if (!w)
         return;
     io_writer_abort(w->file);
-    writer_free(w);
+    mem_free(w->bytes);
+    mem_free(w->offset);
+    mem_free(w->shard);
+    mem_free(w);
 }
 
 /* ---- the plan ---- */

@@ -111,13 +111,6 @@ bool thrift_struct(thrift *t, const thrift_field *f)
 
 static void skip(thrift *t, thrift_type type, int depth, bool in_list);
 
-static void skip_list(thrift *t, int depth)
-{
-    unsigned type = 0;
-    for (size_t n = list_head(t, &type); n > 0 && !t->failed; n--)
-        skip(t, type, depth + 1, true);
-}
-
 static void skip_map(thrift *t, int depth)
 {
     uint64_t n = varint(t);
@@ -139,6 +132,7 @@ static void skip_bytes(thrift *t, uint64_t n)
 static void skip(thrift *t, thrift_type type, int depth, bool in_list)
 {
     thrift_field inner = { 0 };
+    unsigned item = 0;
     if (!is(t, depth < THRIFT_MAX_DEPTH))
         return;
     switch (type) {
@@ -163,7 +157,8 @@ static void skip(thrift *t, thrift_type type, int depth, bool in_list)
         break;
     case THRIFT_LIST:
     case THRIFT_SET:
-        skip_list(t, depth);
+        for (size_t n = list_head(t, &item); n > 0 && !t->failed; n--)
+            skip(t, item, depth + 1, true);
         break;
     case THRIFT_MAP:
         skip_map(t, depth);

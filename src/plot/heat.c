@@ -49,11 +49,6 @@ static colour shade(double v)
     return (colour){ a.r + t * (b.r - a.r), a.g + t * (b.g - a.g), a.b + t * (b.b - a.b) };
 }
 
-static colour ink_on(double v)
-{
-    return v > 0.55 ? (colour){ 1, 1, 1 } : canvas_ink;
-}
-
 /* ---- names ---- */
 
 typedef char label[64];
@@ -140,7 +135,7 @@ static void cell(canvas *v, const layout *l, double x, double y, double value)
     if (l->cell_w < 32 || l->cell_h < 14)
         return;
     snprintf(text, sizeof text, fabs(value) < 9.995 ? "%.2f" : "%.3g", value);
-    canvas_ink_set(v, ink_on(part));
+    canvas_ink_set(v, part > 0.55 ? (colour){ 1, 1, 1 } : canvas_ink);
     canvas_text(v, x + (l->cell_w - 1) / 2, y + l->cell_h / 2 + 3.5, ALIGN_MIDDLE, canvas_small,
                 text);
 }

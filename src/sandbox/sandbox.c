@@ -228,13 +228,6 @@ static pesc_status make_jobs(jobs *j, const sandbox_program *p)
     return ok ? PESC_OK : fail_nomem("running a program", strlen(p->completion));
 }
 
-static void free_jobs(jobs *j)
-{
-    str_free(&j->solution);
-    str_free(&j->judge);
-    str_free(&j->plain);
-}
-
 /* ---- judging ---- */
 
 /* What the stages of a program took. */
@@ -329,6 +322,8 @@ pesc_status sandbox_run(sandbox *s, const sandbox_program *p, sandbox_verdict *o
         st = judge_jobs(s, &j, out, &spent);
         pthread_rwlock_unlock(&s->alone);
     }
-    free_jobs(&j);
+    str_free(&j.solution);
+    str_free(&j.judge);
+    str_free(&j.plain);
     return st;
 }

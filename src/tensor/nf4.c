@@ -106,11 +106,6 @@ const float *nf4_dynamic_map(void)
     return dynamic_map;
 }
 
-static int64_t blocks_of(int64_t n, int64_t block)
-{
-    return n / block + (n % block != 0);
-}
-
 size_t nf4_codes_bytes(int64_t n)
 {
     return ((size_t)n + 7) / 8 * 4;
@@ -215,7 +210,7 @@ void nf4_double_quantize(void *storage, int64_t n, uint8_t *nested, float *neste
                          float *offset)
 {
     float *scales = nf4_scales(storage, n);
-    int64_t count = blocks_of(n, NF4_BLOCK);
+    int64_t count = (n + NF4_BLOCK - 1) / NF4_BLOCK;
     double sum = 0;
     for (int64_t i = 0; i < count; i++)
         sum += scales[i];
