@@ -70,25 +70,6 @@ static pesc_status choose(chat_writer *w, const char *name)
     return PESC_OK;
 }
 
-pesc_status chat_open(chat_writer **out, const tokenizer *t, const char *name,
-                      const chat_format *otherwise)
-{
-    *out = NULL;
-    chat_writer *w = mem_zalloc(1, sizeof *w);
-    if (!w)
-        return fail_nomem("a chat format", sizeof *w);
-    w->tok = t;
-    w->otherwise = otherwise;
-    pesc_status s = choose(w, name);
-    if (s == PESC_OK && w->format)
-        s = compile_format(w);
-    if (s == PESC_OK)
-        *out = w;
-    else
-        chat_close(w);
-    return s;
-}
-
 void chat_close(chat_writer *w)
 {
     if (!w)
@@ -149,6 +130,109 @@ pesc_status chat_render(const chat_writer *w, const chat_request *r, const json_
     pesc_status s = jinja_render(chat_template(w, r), &in, out);
     json_decref(v);
     return s;
+}
+
+/* ---- how the own template reads messages ---- */
+
+/* A short conversation as the template writes it; no text where it refuses that. Takes `messages`.
+ */
+static pesc_status try_template(const chat_writer *w, json_t *messages, jinja_text *out)
+{
+    static const char tool[] = "[{\"type\": \"function\", \"function\": {\"name\": \"f\", "
+                               "\"description\": \"\", \"parameters\": {\"type\": \"object\", "
+                               "\"properties\": {}}}}]";
+    json_t *tools = json_loads(tool, 0, NULL);
+    *out = (jinja_text){ 0 };
+    pesc_status s = messages && tools
+                        ? chat_render(w, &(chat_request){ .tools = tools }, messages, false, out)
+                        : fail_nomem(WHERE, sizeof tool);
+    json_decref(messages);
+    json_decref(tools);
+    if (s == PESC_NOMEM)
+        return s;
+    status_clear();
+    return PESC_OK;
+}
+
+static bool writes(const jinja_text *text, const char *what)
+{
+    return text->text && strstr(text->text, what);
+}
+
+static pesc_status find_joint(chat_writer *w)
+{
+    static const char first[] = "FirstPart", second[] = "SecondPart";
+    jinja_text text;
+    TRY(try_template(w,
+                     json_pack("[{ss s[{ss ss} {ss ss}]}]", "role", "user", "content", "type",
+                               "text", "text", first, "type", "text", "text", second),
+                     &text));
+    const char *from = text.text ? strstr(text.text, first) : NULL;
+    const char *to = from ? strstr(from, second) : NULL;
+    slice between = { from ? from + sizeof first - 1 : "", to ? (size_t)(to - from) : 0 };
+    between.n -= to ? sizeof first - 1 : 0;
+    if (to && between.n < sizeof w->joint && pytext_strip(between).n == 0) {
+        memcpy(w->joint, between.p, between.n);
+        w->joint[between.n] = '\0';
+    }
+    jinja_text_free(&text);
+    return PESC_OK;
+}
+
+static json_t *call_messages(json_t *arguments)
+{
+    return json_pack("[{ss ss} {ss ss s[{ss ss s{ss so}}]}]", "role", "user", "content", "q",
+                     "role", "assistant", "content", "", "tool_calls", "id", "call00000", "type",
+                     "function", "function", "name", "f", "arguments", arguments);
+}
+
+static pesc_status find_arguments(chat_writer *w)
+{
+    static const char json[] = "{\"ProbeKey\": \"x\"}";
+    jinja_text text = { 0 };
+    TRY(try_template(w, call_messages(json_pack("{ss}", "ProbeKey", "x")), &text));
+    bool takes_object = writes(&text, "ProbeKey") && !writes(&text, "'ProbeKey'");
+    jinja_text_free(&text);
+    if (takes_object)
+        return PESC_OK;
+    TRY(try_template(w, call_messages(json_string(json)), &text));
+    w->text_arguments = writes(&text, json);
+    jinja_text_free(&text);
+    return PESC_OK;
+}
+
+pesc_status chat_open(chat_writer **out, const tokenizer *t, const char *name,
+                      const chat_format *otherwise)
+{
+    *out = NULL;
+    chat_writer *w = mem_zalloc(1, sizeof *w);
+    if (!w)
+        return fail_nomem("a chat format", sizeof *w);
+    w->tok = t;
+    w->otherwise = otherwise;
+    w->joint[0] = '\n';
+    pesc_status s = choose(w, name);
+    if (s == PESC_OK && w->format)
+        s = compile_format(w);
+    else if (s == PESC_OK && w->jinja)
+        s = find_joint(w);
+    if (s == PESC_OK && chat_is_own(w))
+        s = find_arguments(w);
+    if (s == PESC_OK)
+        *out = w;
+    else
+        chat_close(w);
+    return s;
+}
+
+const char *chat_joint(const chat_writer *w)
+{
+    return w->joint;
+}
+
+bool chat_takes_text_arguments(const chat_writer *w)
+{
+    return w->text_arguments;
 }
 
 /* Messages as the template sees them. */

@@ -36,6 +36,12 @@ bool chat_is_own(const chat_writer *w); /* whether the model's own template writ
 const chat_format *chat_built_in(const chat_writer *w);
 const chat_format *chat_otherwise(const chat_writer *w); /* as chat_open() was given it */
 bool chat_takes_tools(const chat_writer *w);             /* whether the template reads `tools` */
+/* What the template writes between two text parts of a message: white space. A line end where it
+ * does not read lists. */
+const char *chat_joint(const chat_writer *w);
+/* Whether the template writes the arguments of a call as they are, so that they must be JSON text:
+ * others expect an object. */
+bool chat_takes_text_arguments(const chat_writer *w);
 /* Why the own template cannot be compiled, with its line; NULL: it can, or there is none. */
 const char *chat_problem(const chat_writer *w);
 

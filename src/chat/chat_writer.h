@@ -13,6 +13,8 @@ struct chat_writer {
     jinja_template *with_tools; /* used where tools are given; NULL: the same */
     char *problem;              /* why the own template cannot be compiled, or NULL */
     json_t *tokens;             /* what the template may name; NULL: nothing */
+    char joint[9];              /* see chat_joint() */
+    bool text_arguments;        /* see chat_takes_text_arguments() */
 };
 
 /* Tools may have a template of their own. */

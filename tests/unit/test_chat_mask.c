@@ -481,6 +481,43 @@ static int set_up(void **state)
     return 0;
 }
 
+/* How the template writes parts of a message, and arguments of calls. */
+static void learns_what_the_template_reads(void **state)
+{
+    (void)state;
+#define PARTS(joint)                                                                               \
+    "{% for m in messages %}{% if m.content is string %}{{ m.content }}{% else %}"                 \
+    "{% for p in m.content %}{{ p.text | trim }}" joint "{% endfor %}{% endif %}{% endfor %}"
+#define CALLS(arguments)                                                                           \
+    "{% for m in messages %}{{ m.content }}{% for c in m.tool_calls or [] %}"                      \
+    "{{ c.function.name + ':' }}{{ " arguments " }}{% endfor %}{% endfor %}"
+    static const struct {
+        const char *template, *joint;
+        bool text_arguments;
+    } rows[] = {
+        { PARTS(""), "", false },
+        { PARTS("{{ '\n\n' if not loop.last }}"), "\n\n", false },
+        { PARTS("|"), "\n", false },
+        { CHATML, "\n", false },
+        { "{{ messages[0].content }}", "\n", false },
+        { CALLS("c.function.arguments | tojson"), "\n", false },
+        { CALLS("c.function.arguments"), "\n", true },
+        { CALLS("c.function.arguments + '.'"), "\n", true },
+        { CALLS("c.function.arguments if c.function.arguments is string else "
+                "c.function.arguments | tojson"),
+          "\n", false },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        tokenizer *t = open_text(rows[i].template);
+        chat_writer *w;
+        must(chat_open(&w, t, NULL, NULL));
+        assert_string_equal(chat_joint(w), rows[i].joint);
+        assert_int_equal(chat_takes_text_arguments(w), rows[i].text_arguments);
+        chat_close(w);
+        tokenizer_close(t);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -500,6 +537,7 @@ int main(void)
         cmocka_unit_test(reads_the_files_beside_it),
         cmocka_unit_test(agrees_with_built_in_formats),
         cmocka_unit_test(every_allocation_may_fail),
+        cmocka_unit_test(learns_what_the_template_reads),
     };
     return cmocka_run_group_tests(tests, set_up, NULL);
 }

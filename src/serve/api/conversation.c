@@ -6,9 +6,9 @@
 
 /* ---- one message ---- */
 
-/* Appends the text of a message: a string, or the texts of its parts, joined by line ends as those
- * of records are. */
-static bool read_content(const json_t *v, size_t number, str *out, api_error *e)
+/* Appends the text of a message: a string, or the texts of its parts, joined as the template joins
+ * them. */
+static bool read_content(const json_t *v, size_t number, const char *joint, str *out, api_error *e)
 {
     if (json_is_string(v)) {
         str_add(out, json_string_value(v), json_string_length(v));
@@ -20,7 +20,7 @@ static bool read_content(const json_t *v, size_t number, str *out, api_error *e)
             if (!type || strcmp(type, "text") != 0 || !json_is_string(text))
                 return api_refuse(e, 400, NULL, "messages",
                                   "message %zu: a part of its content is not text", number);
-            str_puts(out, i ? "\n" : "");
+            str_puts(out, i ? joint : "");
             str_add(out, json_string_value(text), json_string_length(text));
         }
     } else if (v && !json_is_null(v)) {
@@ -38,8 +38,9 @@ static bool read_content(const json_t *v, size_t number, str *out, api_error *e)
     return str_ok(out) || api_failed(e, fail_nomem("a message", out->n));
 }
 
-/* Clients send the arguments of a call as JSON text; templates expect the object. */
-static bool parse_arguments(json_t *call, size_t number, api_error *e)
+/* Clients send the arguments of a call as JSON text; most templates expect the object, some text.
+ */
+static bool parse_arguments(json_t *call, size_t number, bool as_text, api_error *e)
 {
     json_t *function = json_object_get(call, "function"), *parsed;
     const json_t *text = json_object_get(function, "arguments");
@@ -47,18 +48,29 @@ static bool parse_arguments(json_t *call, size_t number, api_error *e)
         return api_refuse(e, 400, NULL, "messages",
                           "message %zu: tool_calls: a call is not one of a function with a name",
                           number);
-    if (!json_is_string(text))
+    bool object = !json_is_string(text), empty = json_string_length(text) == 0;
+    if (object && (!text || !as_text))
         return true;
-    bool empty = json_string_length(text) == 0;
-    if (json_parse(&parsed, empty ? "{}" : json_string_value(text),
-                   empty ? 2 : json_string_length(text), "arguments") != PESC_OK)
+    if (!object && json_parse(&parsed, empty ? "{}" : json_string_value(text),
+                              empty ? 2 : json_string_length(text), "arguments") != PESC_OK)
         return api_refuse(e, 400, NULL, "messages",
                           "message %zu: tool_calls: the arguments of a call are not JSON", number);
+    if (as_text) {
+        str written = { 0 };
+        if (object)
+            json_put(&written, text, 0);
+        else
+            str_puts(&written, empty ? "{}" : json_string_value(text));
+        if (!object)
+            json_decref(parsed);
+        parsed = str_ok(&written) ? json_string(written.p) : NULL;
+        str_free(&written);
+    }
     return json_object_set_new(function, "arguments", parsed) == 0 ||
            api_failed(e, fail_nomem("a message", 0));
 }
 
-static bool read_calls(json_t *message, size_t number, api_error *e)
+static bool read_calls(json_t *message, size_t number, bool as_text, api_error *e)
 {
     json_t *calls = json_object_get(message, "tool_calls");
     if (!calls || json_is_null(calls))
@@ -68,7 +80,7 @@ static bool read_calls(json_t *message, size_t number, api_error *e)
                           "message %zu: tool_calls: found %s, expected an array", number,
                           json_kind(calls));
     for (size_t i = 0; i < json_array_size(calls); i++)
-        if (!parse_arguments(json_array_get(calls, i), number, e))
+        if (!parse_arguments(json_array_get(calls, i), number, as_text, e))
             return false;
     return true;
 }
@@ -121,18 +133,20 @@ static const char *role_of(const json_t *message, size_t number, api_error *e)
     return NULL;
 }
 
-/* A copy of the message as templates expect it: one text, calls as objects. NULL: *e says why. */
-static json_t *read_message(const json_t *v, size_t number, bool lenient, api_error *e)
+/* A copy of the message as the template expects it: one text, arguments of calls as it takes them.
+ * NULL: *e says why. */
+static json_t *read_message(const json_t *v, size_t number, const chat_writer *chat, bool lenient,
+                            api_error *e)
 {
     str text = { 0 };
     const char *role = role_of(v, number, e);
     bool good = role && (lenient || check_keys(v, number, e)) &&
-                read_content(json_object_get(v, "content"), number, &text, e);
+                read_content(json_object_get(v, "content"), number, chat_joint(chat), &text, e);
     json_t *m = good ? json_deep_copy(v) : NULL;
     if (good && (!m || json_object_set_new(m, "role", json_string(role)) != 0 ||
                  json_object_set_new(m, "content", json_stringn(text.p, text.n)) != 0))
         good = api_failed(e, fail_nomem("a message", text.n));
-    good = good && read_calls(m, number, e);
+    good = good && read_calls(m, number, chat_takes_text_arguments(chat), e);
     str_free(&text);
     if (good)
         return m;
@@ -194,7 +208,7 @@ bool conversation_encode(const prompt_maker *m, const api_request *r, id_list *o
     json_t *all = json_array();
     bool good = all || api_failed(e, fail_nomem("messages", n));
     for (size_t i = 0; good && i < n; i++) {
-        json_t *one = read_message(json_array_get(r->messages, i), i + 1, r->lenient, e);
+        json_t *one = read_message(json_array_get(r->messages, i), i + 1, m->chat, r->lenient, e);
         good = one &&
                (json_array_append_new(all, one) == 0 || api_failed(e, fail_nomem("messages", n)));
     }
