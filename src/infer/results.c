@@ -20,6 +20,7 @@ static pesc_status choose_tokens(scheduler *s)
         if (p->j->state == JOB_OVER)
             p->j = NULL;
         p->chosen = -1;
+        p->ended = false;
         if (!generates(p))
             continue;
         const job *j = p->j;
@@ -36,8 +37,12 @@ static pesc_status choose_tokens(scheduler *s)
     if (n)
         TRY(sampling_draw(s->sampling, s->head, s->draws, n));
     for (int32_t i = 0; i < now->n; i++)
-        if (now->placed[i].chosen >= 0 && !now->placed[i].j->on_device)
-            now->placed[i].chosen = s->draws[at++].id;
+        if (now->placed[i].chosen >= 0 && !now->placed[i].j->on_device) {
+            placed *p = &now->placed[i];
+            p->chosen = s->draws[at++].id;
+            p->ended = p->chosen < 0;
+            p->n -= p->ended; /* its last row is not delivered */
+        }
     return PESC_OK;
 }
 
@@ -57,6 +62,8 @@ static pesc_status note_results(scheduler *s, placed *p)
     } else if (p->chosen >= 0) {
         TRY(id_list_add(&j->ids, p->chosen));
         p->complete = job_generated(j) >= j->r.max_tokens || j->ids.n >= (size_t)s->context;
+    } else {
+        p->complete = p->ended;
     }
     if (p->complete)
         (void)scheduler_leave_slot(s, p->slot);
@@ -107,7 +114,7 @@ pesc_status scheduler_deliver_end(scheduler *s, const job *j, sched_finish finis
 /* Rows, then the token, then the end. */
 static pesc_status deliver_one(scheduler *s, placed *p)
 {
-    bool more = true; /* false: its callback ends the request */
+    bool more = !p->ended; /* false: its callback ends the request, or no token may follow */
     job *j = p->j;
     pesc_status st = PESC_OK;
     size_t at = p->details, n = 0;

@@ -98,8 +98,10 @@ typedef struct sched_request {
     int32_t first;
     int32_t max_tokens;                /* to generate; 0: scoring */
     const pesc_sample_options *sample; /* NULL: greedy. Copied; of it the sampler's options count */
-    const sampler_terms *terms;        /* NULL: none; borrowed until the end. Needs `sample`. */
-    uint64_t scope;                    /* requests of different scopes share no cached prefix */
+    /* NULL: none; borrowed until the end. Needs `sample`. The request ends as if its callback had
+     * ended it where they leave no token. */
+    const sampler_terms *terms;
+    uint64_t scope;  /* requests of different scopes share no cached prefix */
     int32_t adapter; /* whose LoRA it uses (attach/served_adapters.h); 0: none. Requests of
                       * different served adapters must have different scopes. */
     /* The request has a slot for the first time; the first `cached` tokens of it are not computed.

@@ -113,6 +113,7 @@ typedef struct placed {
     int32_t slot;
     size_t first, n; /* scores of its rows */
     int32_t chosen;  /* the token that was generated; -1: none */
+    bool ended;      /* its terms leave no token that could follow */
     size_t details;  /* of its rows, in `details` */
     bool complete;   /* the request has all its tokens or scores: it has left its slot, and is freed
                         when its results are delivered */

@@ -154,8 +154,9 @@ static pesc_status on_token(void *ud, int32_t id, bool *more)
 static pesc_status on_done(void *ud, const sched_result *r)
 {
     choice *h = ud;
-    (void)r;
-    end_choice(h->of->x->srv, h, "length");
+    if (h->matcher)
+        (void)succeeded(h->of, matcher_status(h->matcher));
+    end_choice(h->of->x->srv, h, r->finish == FINISH_STOPPED ? "stop" : "length");
     return PESC_OK;
 }
 
@@ -173,7 +174,7 @@ static void add_choice(pesc_server *s, choice *h)
                         .first = score ? 1 : 0,
                         .max_tokens = c->max_tokens < room ? c->max_tokens : room,
                         .sample = &h->sample,
-                        .terms = c->has_terms ? &c->terms : NULL,
+                        .terms = c->has_terms ? &h->terms : NULL,
                         .scope = c->scope,
                         .adapter = c->model->adapter,
                         .started = on_started,

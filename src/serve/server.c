@@ -70,6 +70,7 @@ static pesc_status open_parts(pesc_server *s)
                  0xffffffffffff);
     TRY(models_open(s));
     TRY(expertload_open(s));
+    TRY(grammar_cache_open(&s->grammars, s->m));
     TRY(choose_chat(s));
     if (s->opt.api_key_file)
         TRY(apikeys_read(s, s->opt.api_key_file));
@@ -141,6 +142,7 @@ void pesc_server_close(pesc_server *s)
     chat_close(s->chat);
     models_close(s);
     expertload_close(s);
+    grammar_cache_close(s->grammars);
     {
         DEVICE_CALL(m->dev);
         served_adapters_close(m);

@@ -47,6 +47,7 @@ enum { KEY_BYTES = 32 }; /* SHA-256 of a key: comparing digests hides lengths an
 struct pesc_server {
     pesc_model *m; /* kept */
     pesc_serve_options opt;
+    struct grammar_cache *grammars;
     chat_writer *chat; /* of conversations: the model's, or of the format that was asked for */
     prompt_maker prompts;
     api_rules rules;

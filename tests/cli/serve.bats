@@ -47,6 +47,9 @@ property() {
 @test "serve: CORS headers are sent to listed origins only" { property answers_origins_that_are_listed "$D/model"; }
 @test "serve: a head that comes too slowly ends its connection, the first or a later one" { property ends_slow_heads; }
 @test "serve: without file descriptors it waits for connections to end" { property waits_without_file_descriptors; }
+@test "serve: constrained answers are right" { property constrained_answers_are_right; }
+@test "serve: constrained answers are the same among others" { property constrained_answers_are_the_same_among_others; }
+@test "serve: wrong constraints are refused" { property wrong_constraints_are_refused; }
 @test "serve: --lenient accepts unknown fields and names them" { property accepts_unknown_fields_if_lenient "$D/model"; }
 @test "serve: sampling options, stops, choices and echo are obeyed" { property obeys_options_of_a_request; }
 @test "serve: a last message can be continued" { property continues_last_messages; }

@@ -170,7 +170,7 @@ class Instances:
         if kind == "string":
             if "format" in s:
                 return r.choice(FORMATS[s["format"]] + ["a"])
-            return r.choice(WORDS) if r.random() < 0.7 else "".join(r.choice("abcdAZ09é\"\\\n ") for _ in range(r.randrange(6)))
+            return r.choice(WORDS) if r.random() < 0.7 else "".join(r.choice("abcdAZ09é\"\\\t ") for _ in range(r.randrange(6)))
         if kind in ("integer", "number"):
             near = [s[k] + d for k in ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum") if k in s for d in (-1, 0, 1)]
             n = r.choice(NUMBERS + near * 3 + [s.get("multipleOf", 1) * r.randrange(-20, 20)] * 3)

@@ -161,13 +161,9 @@ static bool set_stream_options(const reading *in)
     return true;
 }
 
-static bool set_format(const reading *in)
+static bool set_constraint(const reading *in)
 {
-    const char *type = json_string_value(json_object_get(in->v, "type"));
-    if (type && strcmp(type, "text") == 0)
-        return true;
-    return api_refuse(in->e, 400, NULL, in->name,
-                      "response_format: only {\"type\": \"text\"} is supported");
+    return constraint_take(&in->r->constraint, in->name, in->v, in->e);
 }
 
 /* An array of {"type": "function", "function": {"name": ...}}, for the chat template. */
@@ -249,7 +245,11 @@ static const field fields[] = {
     { "return_tokens_as_token_ids", TEXTS, FIELD_BOOL, AT(tokens_as_ids) },
     { "stream", GENERATIONS, FIELD_BOOL, AT(stream) },
     { "stream_options", TEXTS, FIELD_OTHER, .set = set_stream_options },
-    { "response_format", GENERATIONS, FIELD_OTHER, .set = set_format },
+    { "response_format", GENERATIONS, FIELD_OTHER, .set = set_constraint },
+    { "guided_json", GENERATIONS, FIELD_OTHER, .set = set_constraint },
+    { "guided_regex", GENERATIONS, FIELD_OTHER, .set = set_constraint },
+    { "guided_choice", GENERATIONS, FIELD_OTHER, .set = set_constraint },
+    { "guided_grammar", GENERATIONS, FIELD_OTHER, .set = set_constraint },
     { "cache_prompt", API_NATIVE, FIELD_BOOL, AT(cache_prompt) },
     { "id_slot", API_NATIVE, FIELD_UNUSED, .at = 0 },
     { "n_keep", API_NATIVE, FIELD_UNUSED, .at = 0 },

@@ -4,6 +4,7 @@
 
 #include "base/json.h"
 #include "infer/sampler.h"
+#include "serve/api/constraint.h"
 #include "serve/apierror.h"
 
 enum {
@@ -40,7 +41,8 @@ typedef struct api_request {
     int64_t n;
     pesc_sample_options sample; /* of it the sampler's options count */
     bool has_seed;
-    sampler_terms terms; /* but for `ends`; its bias is the request's */
+    sampler_terms terms;   /* but for `ends`; its bias is the request's */
+    constraint constraint; /* of the answer */
     const char *stop[API_MAX_STOPS];
     size_t n_stop;
     int32_t *stop_ids;

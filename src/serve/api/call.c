@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/utf8.h"
 #include "serve/api/endpoints.h"
 
 #include <xxhash.h>
@@ -69,6 +70,23 @@ static bool set_reports(call *c, api_error *e)
     return c->expert_counts || api_failed(e, fail_nomem("counts of experts", n));
 }
 
+/* What is left out of a schema goes into the header of ignored fields. */
+static bool set_grammar(call *c, api_error *e)
+{
+    const constraint *asked = &c->api.constraint;
+    str ignored = { 0 };
+    char shown[400];
+    bool good = constraint_compile(c->x->srv->grammars, asked, c->api.lenient ? &ignored : NULL,
+                                   &c->grammar, e);
+    if (good && ignored.n > 2) {
+        utf8_visible(shown, sizeof shown, ignored.p + 2,
+                     ignored.n - 2); /* it has names of theirs */
+        str_printf(&c->x->ignored, "%s%s: %s", c->x->ignored.n ? ", " : "", asked->field, shown);
+    }
+    str_free(&ignored);
+    return good;
+}
+
 /* ---- where texts end ---- */
 
 /* The stop strings and ids of the request hold also where the model's own ends do not. */
@@ -93,11 +111,8 @@ static pesc_status open_choices(call *c)
     const api_request *r = &c->api;
     size_t each = (size_t)r->n;
     uint64_t seed = (uint64_t)r->sample.seed;
-    c->terms = r->terms;
-    c->terms.ends = c->ends.ids;
-    c->terms.n_ends = c->ends.n_ids;
-    c->has_terms = r->terms.presence != 0 || r->terms.frequency != 0 || r->terms.n_bias > 0 ||
-                   r->terms.min_tokens > 0;
+    c->has_terms = c->grammar || r->terms.presence != 0 || r->terms.frequency != 0 ||
+                   r->terms.n_bias > 0 || r->terms.min_tokens > 0;
     if (!r->has_seed && getrandom(&seed, sizeof seed, 0) != sizeof seed)
         seed = (uint64_t)(clock_wall() * 1e6);
     if (!(c->choices = mem_zalloc(c->prompts.n * each, sizeof *c->choices)))
@@ -110,6 +125,12 @@ static pesc_status open_choices(call *c)
         h->prompt = &c->prompts.all[i / each];
         h->sample = r->sample;
         h->sample.seed = (int64_t)(seed + i % each);
+        h->terms = r->terms;
+        h->terms.ends = c->ends.ids;
+        h->terms.n_ends = c->ends.n_ids;
+        if (c->grammar)
+            TRY(matcher_open(&h->matcher, c->grammar));
+        h->terms.matcher = h->matcher;
         TRY(choice_open(h));
     }
     return PESC_OK;
@@ -130,7 +151,7 @@ static bool prepare(call *c, api_error *e)
     const pesc_server *s = c->x->srv;
     c->model = models_find(s, c->api.model, e);
     if (!c->model || !set_reports(c, e) || !prompts_read(&c->prompts, &s->prompts, &c->api, e) ||
-        !check_choices(c, e) || !check_lengths(c, e))
+        !check_choices(c, e) || !check_lengths(c, e) || !set_grammar(c, e))
         return false;
     bool pieces = s->m->tok && (c->api.logprobs || c->api.prompt_top >= 0);
     pesc_status st = pieces ? decode_open(&c->pieces, s->m->tok, 0) : PESC_OK;
@@ -174,6 +195,7 @@ void call_free(call *c)
     decode_close(c->pieces);
     mem_free(c->expert_counts);
     prompts_close(&c->prompts);
+    grammar_close(c->grammar);
     api_close(&c->api);
     mem_free(c);
 }

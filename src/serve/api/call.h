@@ -36,6 +36,8 @@ typedef struct choice {
     int32_t index; /* of the answer */
     prompt *prompt;
     pesc_sample_options sample;
+    sampler_terms terms;
+    matcher *matcher; /* NULL: no grammar */
     uint64_t ticket;
     int64_t limit; /* tokens that it may have */
     bool runs;     /* it has a slot */
@@ -71,8 +73,8 @@ struct call {
     size_t n_choices, n_left;
     int32_t n_top;      /* most likely tokens that each log-probability has */
     int32_t max_tokens; /* of the longest choice; 0: prompts are scored only */
-    sampler_terms terms;
     bool has_terms;
+    grammar *grammar;      /* of the answers; NULL: any text */
     decode_stream *pieces; /* of single tokens; NULL: none are reported, or there is no tokenizer */
     answer_ends ends;      /* those of the request, the model and the chat format */
     uint64_t scope;

@@ -88,6 +88,7 @@ pesc_status choice_open(choice *c)
 
 void choice_close(choice *c)
 {
+    matcher_close(c->matcher);
     answer_close(&c->answer);
     mem_free(c->logprobs.all);
     mem_free(c->prompt_logprobs.all);
