@@ -3,6 +3,7 @@
 #include "arch/config.h"
 
 #include "arch/family.h"
+#include "arch/fused.h"
 #include "arch/keys.h"
 #include "arch/rope_freq.h"
 #include "base/log.h"
@@ -49,7 +50,8 @@ void config_free(config *c)
 
 /* ---- what the tables cannot say ---- */
 
-/* bitsandbytes' NF4 is read as it is stored; any other quantiser's tensors are not. */
+/* bitsandbytes' NF4 is read as it is stored, MXFP4 as what it stands for; other quantisers' tensors
+ * are not. */
 static pesc_status check_quantization(json_where w)
 {
     const json_t *q = json_value(w.object, "quantization_config");
@@ -64,11 +66,14 @@ static pesc_status check_quantization(json_where w)
     TRY(json_get_str(in, "quant_method", false, &method));
     TRY(json_get_str(in, "bnb_4bit_quant_type", false, &type));
     TRY(json_get_bool(in, "load_in_4bit", false, &four));
+    if (strcmp(method, "mxfp4") == 0)
+        return PESC_OK;
     if (strcmp(method, "bitsandbytes") != 0)
-        return fail(PESC_UNSUPPORTED,
-                    "%s: quantization_config: found quant_method \"%s\", expected bitsandbytes; "
-                    "use a model that is not quantised, or a GGUF file",
-                    w.file, method);
+        return fail(
+            PESC_UNSUPPORTED,
+            "%s: quantization_config: found quant_method \"%s\", expected bitsandbytes or mxfp4; "
+            "use a model that is not quantised, or a GGUF file",
+            w.file, method);
     if (!four || strcmp(type, "nf4") != 0)
         return fail(PESC_UNSUPPORTED,
                     "%s: quantization_config: found %s, expected 4-bit nf4; use a model that is "
@@ -516,6 +521,7 @@ static pesc_status read_all(config *c, const config_source *src)
     TRY(check_quantization(w));
     c->act = ACT_SILU;
     TRY(read_act(w, "hidden_act", &c->act));
+    c->act = fam->facts.act != ACT_SILU ? fam->facts.act : c->act;
     TRY(read_dtype(c, w));
     TRY(read_topk_method(c, w));
     TRY(check_heads(c, w.file));
@@ -529,7 +535,7 @@ static pesc_status read_all(config *c, const config_source *src)
     TRY(read_dense_layers(c, w));
     TRY(check_ffn(c, w.file));
     notice_ignored(c, w);
-    return PESC_OK;
+    return src->ws ? fused_split(c, src->ws) : PESC_OK;
 }
 
 pesc_status config_read(config *out, const config_source *src)

@@ -53,6 +53,7 @@ typedef struct config {
     float embed_scale, residual_scale, logit_divisor; /* 1 where the family has none */
     float attn_scale;                                 /* of q k; 0: 1/sqrt(qk_dim) */
     float q_scale_beta; /* queries times 1 + beta ln(1 + floor(pos / original)); 0: no scale */
+    bool sinks;         /* a logit for each head joins the softmax of attention */
     bool use_window;
     int32_t window;                    /* 0: none */
     int32_t max_window_layers;         /* Qwen's key; what it means is the family's window rule */
@@ -80,12 +81,13 @@ typedef struct config {
 } config;
 
 /* Reads config.json's object. `ws` (may be NULL) is asked only whether adapters and biases are
- * there, so that a mixture is never loaded as the dense model a careless file says it is.
+ * there, so that a mixture is never loaded as the dense model a careless file says it is; and what
+ * files hold fused is split there (fused.h).
  * `generation` (may be NULL) is generation_config.json, whose end tokens win. */
 typedef struct config_source {
     const json_t *json, *generation;
     const char *file;
-    const weights *ws;
+    weights *ws;
 } config_source;
 pesc_status config_read(config *out, const config_source *src);
 void config_free(config *c);

@@ -74,6 +74,8 @@ static int64_t letter(const config *c, char l)
         return (int64_t)c->n_heads * config_v_dim(c);
     case 'D':
         return c->head_dim;
+    case 'N':
+        return c->n_heads;
     case 'E':
         return c->moe.topk.n_experts;
     case 'M':
@@ -167,6 +169,21 @@ bool slot_next(const config *c, slot *s)
         fill_slot(c, s);
         return true;
     }
+}
+
+void slot_set_expert(slot *s, int32_t expert)
+{
+    s->expert = expert;
+    name_slot(s);
+}
+
+bool slot_of_rule(const config *c, int32_t layer, const char *rule, slot *out)
+{
+    *out = (slot){ .layer = layer, .expert = -1, .row = -1 };
+    while (slot_next(c, out) && out->layer == layer)
+        if (strcmp(out->rule->name, rule) == 0)
+            return true;
+    return false;
 }
 
 int64_t slot_count(const slot *s)

@@ -4,10 +4,10 @@
  * Tensor rules carry shape letters, expanded from the configuration:
  *   V vocabulary  C width  F FFN width  H heads*qk_dim  K kv_heads*qk_dim  O heads*v_dim
  *   D head_dim    E experts  M one expert's (or adapter's) width  S shared experts' width
- *   Q q_lora_rank R kv_lora_rank  P kv_lora_rank+qk_rope_dim  B heads*(qk_nope_dim+v_dim)  1 one
- * A rule applies where all facts it needs hold (FACT_ bits, which may differ from layer to layer).
- * Walking the slots of a configuration gives every tensor of the model with name and shape: what
- * binding checks and loads, `info` counts and `new` writes. */
+ *   N heads       Q q_lora_rank R kv_lora_rank  P kv_lora_rank+qk_rope_dim  B
+ * heads*(qk_nope_dim+v_dim)  1 one A rule applies where all facts it needs hold (FACT_ bits, which
+ * may differ from layer to layer). Walking the slots of a configuration gives every tensor of the
+ * model with name and shape: what binding checks and loads, `info` counts and `new` writes. */
 #ifndef PESC_ARCH_FAMILY_H
 #define PESC_ARCH_FAMILY_H
 
@@ -71,6 +71,20 @@ typedef struct tensor_rule {
     init_kind init;
 } tensor_rule;
 
+/* A tensor of the files that holds several of those that tensor rules name, below
+ * "model.layers.L." too; fused.h says how. */
+typedef struct fused_rule {
+    const char *name;
+    const char *parts[3]; /* names of tensor rules; NULL: no more */
+    uint32_t flags;
+} fused_rule;
+
+enum {
+    FUSED_TRANSPOSED = 1 << 0, /* each matrix is stored as [in,out] */
+    FUSED_ALTERNATE = 1 << 1,  /* rows of the parts alternate; else one part follows another */
+    FUSED_VECTORS = 1 << 2,    /* parts are [E,n]: a vector for each expert */
+};
+
 /* Which layers have a sliding window when the file does not list layer_types. */
 typedef enum window_rule {
     WINDOW_NONE,      /* the family has none */
@@ -87,6 +101,8 @@ struct family {
     const char *causal;     /* its class in transformers; NULL: it has none */
     const config_key *keys[FAMILY_MAX_TABLES];
     const tensor_rule *tensors[FAMILY_MAX_TABLES];
+    const fused_rule *fused; /* NULL: none; the last has no name. Of several that hold the same part
+                                files have one, and the first is written */
     window_rule window;
     bool adapters;    /* PESC: a dense model with adapters as experts */
     const char *chat; /* format of models that bring no template; NULL: none */
@@ -122,5 +138,12 @@ typedef struct slot {
 slot slot_first(void);
 bool slot_next(const config *c, slot *s);
 int64_t slot_count(const slot *s); /* elements */
+
+/* Makes the slot of an expert that of another. */
+void slot_set_expert(slot *s, int32_t expert);
+
+/* The slot of a rule in a layer, of the first expert where it has experts; false: the layer has no
+ * such tensor. */
+bool slot_of_rule(const config *c, int32_t layer, const char *rule, slot *out);
 
 #endif

@@ -157,6 +157,18 @@ static const config_key deepseek_keys[] = {
     { 0 },
 };
 
+/* In the file intermediate_size is the width of an expert. */
+static const config_key gpt_oss_keys[] = {
+    EXPERTS,
+    INT("num_experts_per_tok|experts_per_token", moe.topk.k, 1, MAX_EXPERTS, 4),
+    INT("head_dim", head_dim, 1, 1 << 14, 64),
+    INT_OR_NULL("sliding_window", window, 1, MAX_CONTEXT, 128),
+    FLAG("attention_bias", qkv_bias, true),
+    FLAG("attention_bias", o_bias, true),
+    REAL("rms_norm_eps", norm_eps, 1e-30, 1, 1e-5),
+    { 0 },
+};
+
 /* ---- tensors ---- */
 
 static const tensor_rule mla_tensors[] = {
@@ -234,6 +246,38 @@ static const tensor_rule router_bias_tensors[] = {
 static const tensor_rule ernie4_5_bias_tensors[] = {
     { "mlp.moe_statics.e_score_correction_bias", "1E", FACT_EXPERT | FACT_ROUTER_BIAS, RULE_F32,
       BLOCK(moe.router_bias), INIT_ZERO },
+    { 0 },
+};
+
+static const tensor_rule gpt_oss_tensors[] = {
+    { "self_attn.sinks", "N", 0, RULE_F32, BLOCK(sinks), INIT_ZERO },
+    { "mlp.router.weight", "EC", FACT_EXPERT, RULE_F32, BLOCK(moe.router), INIT_NORMAL },
+    { "mlp.router.bias", "E", FACT_EXPERT, RULE_F32, BLOCK(moe.logit_bias), INIT_ZERO },
+    { "mlp.experts.{e}.gate_proj.weight", "MC", FACT_EXPERT, RULE_EXPERT | RULE_QUANT,
+      BLOCK(moe.gate), INIT_NORMAL },
+    { "mlp.experts.{e}.up_proj.weight", "MC", FACT_EXPERT, RULE_EXPERT | RULE_QUANT, BLOCK(moe.up),
+      INIT_NORMAL },
+    { "mlp.experts.{e}.down_proj.weight", "CM", FACT_EXPERT, RULE_EXPERT | RULE_QUANT,
+      BLOCK(moe.down), INIT_NORMAL },
+    { "mlp.experts.gate_proj_bias", "EM", FACT_EXPERT, RULE_F32, BLOCK(moe.gate_bias), INIT_ZERO },
+    { "mlp.experts.up_proj_bias", "EM", FACT_EXPERT, RULE_F32, BLOCK(moe.up_bias), INIT_ZERO },
+    { "mlp.experts.down_proj_bias", "EC", FACT_EXPERT, RULE_F32, BLOCK(moe.down_bias), INIT_ZERO },
+    { 0 },
+};
+
+/* Gate and up alternate, output by output; the matrices in MXFP4 are not transposed. */
+static const fused_rule gpt_oss_fused[] = {
+    { "mlp.experts.gate_up_proj",
+      { "mlp.experts.{e}.gate_proj.weight", "mlp.experts.{e}.up_proj.weight" },
+      FUSED_ALTERNATE | FUSED_TRANSPOSED },
+    { "mlp.experts.down_proj", { "mlp.experts.{e}.down_proj.weight" }, FUSED_TRANSPOSED },
+    { "mlp.experts.gate_up_proj_blocks",
+      { "mlp.experts.{e}.gate_proj.weight", "mlp.experts.{e}.up_proj.weight" },
+      FUSED_ALTERNATE },
+    { "mlp.experts.down_proj_blocks", { "mlp.experts.{e}.down_proj.weight" }, 0 },
+    { "mlp.experts.gate_up_proj_bias",
+      { "mlp.experts.gate_proj_bias", "mlp.experts.up_proj_bias" },
+      FUSED_ALTERNATE | FUSED_VECTORS },
     { 0 },
 };
 
@@ -363,6 +407,21 @@ const family mixture_families[] = {
         .tensors = { frame_tensors, attention_tensors, expert_tensors, deepseek_shared_tensors },
         .chat = "deepseek",
         .facts = { .moe = { .kind = EXPERT_FFN } },
+    },
+    {
+        .name = "gpt_oss",
+        .model_type = "gpt_oss",
+        .causal = "GptOssForCausalLM",
+        .keys = { common_keys, gpt_oss_keys },
+        .tensors = { frame_tensors, attention_tensors, gpt_oss_tensors },
+        .fused = gpt_oss_fused,
+        .window = WINDOW_ALTERNATE,
+        .facts = { .sinks = true,
+                   .act = ACT_CLAMPED,
+                   .use_window = true,
+                   .max_window_layers = MAX_LAYERS,
+                   .ropes = { { .theta = 1.5e5F } },
+                   .moe = { .kind = EXPERT_FFN, .topk = { .score_after_topk = true } } },
     },
     { 0 },
 };

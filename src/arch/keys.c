@@ -130,6 +130,8 @@ static const struct {
     { "attention_sinks", 0, NULL },
     { "use_qk_norm", 0, NULL },
     { "use_bias", 0, NULL },
+    { "swiglu_limit", 7, NULL },
+    { "swiglu_alpha", 1.702, NULL },
     { "no_rope_layers", NAN, "no_rope_layer_interval" },
     { "num_nextn_predict_layers", 0, NULL },
 };

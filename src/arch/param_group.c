@@ -15,7 +15,8 @@ param_group param_group_of(const tensor_rule *r)
         return r->flags & RULE_EXPERT ? PARAM_LORA : PARAM_ROUTER;
     if (r->flags & RULE_EXPERT)
         return r->need & FACT_ADAPTER ? PARAM_ADAPTER : PARAM_EXPERT;
-    if (!(r->flags & RULE_GLOBAL) && r->offset == offsetof(block, moe.router))
+    if (!(r->flags & RULE_GLOBAL) &&
+        (r->offset == offsetof(block, moe.router) || r->offset == offsetof(block, moe.logit_bias)))
         return PARAM_ROUTER;
     return is_shared(r) ? PARAM_SHARED : PARAM_BASE;
 }

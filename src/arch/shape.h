@@ -55,9 +55,11 @@ typedef struct extra_experts {
 /* y = f + s * sum_k g_k U_k gelu(D_k f) for adapters (gates sum to 1, so the FFN runs once), or
  * y = sum_k g_k FFN_k(x) (+ shared experts) for full experts. */
 typedef struct moe {
-    tensor router, router_bias; /* [E,C] f32, [E] f32 or absent */
+    tensor router, router_bias; /* [E,C] f32, [E] f32 or absent: chooses alone */
+    tensor logit_bias;          /* [E] f32 or absent: added to the logits */
     tensor gate, up, down;      /* stacked [E,F,C] [E,F,C] [E,C,F]; adapters: up [E,C,A], down
                                    [E,A,C], no gate */
+    tensor gate_bias, up_bias, down_bias; /* [E,F] [E,F] [E,C] f32 or absent */
     lora_stack lora_gate, lora_up, lora_down;
     ffn shared;                 /* absent when shared_dim is 0 */
     tensor shared_gate;         /* [1,C] f32 or absent */
@@ -76,6 +78,7 @@ typedef struct block {
     tensor attn_norm, ffn_norm; /* [C] f32 */
     linear q, k, v, o;          /* [H,C] [K,C] [K,C] [C,H] */
     tensor q_norm, k_norm;      /* [head_dim], or [H] and [K]; absent: none */
+    tensor sinks;               /* [heads] f32 or absent */
     mla mla;
     ffn ffn; /* absent where experts are full FFNs */
     bool sparse;

@@ -72,6 +72,12 @@ static pesc_status check_all(const struct extra *x, pesc_model *m)
             "%s: has LoRA on its experts; patches that are models of their own need experts "
             "without it, so merge it first (`pesc merge`)",
             m->dir->path);
+    for (int32_t l = 0; l < m->shape.cfg.n_layers; l++)
+        if (m->shape.w.blocks[l].moe.down_bias.data)
+            return fail(PESC_UNSUPPORTED,
+                        "%s: its experts have biases, which patches that are models of their own "
+                        "do not support; put one into the base: pesc esft apply",
+                        m->dir->path);
     for (int32_t i = 0; i < x->n; i++)
         TRY(x->patches[i] ? check_patch(m, x->patches[i]) : PESC_OK);
     for (int32_t l = 0; l < m->shape.cfg.n_layers; l++) {

@@ -69,7 +69,9 @@ void device_leave(device_call *c);
 #define DEVICE_CALL(d)                                                                             \
     __attribute__((cleanup(device_leave))) device_call device_call_ = device_enter(d)
 
-typedef enum act_kind { ACT_SILU, ACT_GELU, ACT_GELU_TANH, ACT_RELU } act_kind;
+/* ACT_CLAMPED is that of gpt-oss: x sigmoid(1.702 x) with x at most 7; where it gates a GLU, the
+ * other factor is limited to -7 and 7, and 1 is added to it. */
+typedef enum act_kind { ACT_SILU, ACT_GELU, ACT_GELU_TANH, ACT_RELU, ACT_CLAMPED } act_kind;
 
 /* out = scale * product (+ bias row) (+ out). The shapes of one linear layer w [O,I]:
  *   MM_NT forward  out [T,O] = a [T,I] * b [O,I]^T
@@ -244,7 +246,7 @@ typedef struct glu_bwd {
 typedef struct attention_bwd {
     attention fwd; /* the arguments of forward, without pages; lse set */
     tensor dout, dq, dk, dv;
-    tensor delta; /* f32 [T, heads]: workspace */
+    tensor delta; /* f32 [T, heads]: receives the product of dout and out of each head */
 } attention_bwd;
 
 /* dlogits from dgates through the rule, plus `balance` times the gradient of the layer's aux value
@@ -344,6 +346,9 @@ struct ops {
     void (*rope)(device *d, const rope *a);
     void (*attention_fwd)(device *d, const attention *a);
     void (*copy_heads)(device *d, const copy_heads *a);
+    void (*sink_fwd)(device *d, tensor out, tensor lse, tensor sinks);
+    /* after attention_fwd: a logit for each head joins the softmax and is dropped. out [T,heads*v]
+     * times sigmoid(lse - sink); lse [T,heads] becomes that of keys and sink; sinks f32 [heads] */
 
     /* pointwise and rows */
     void (*embed)(device *d, tensor out, tensor table, tensor ids); /* out f32 [T,C] */
@@ -355,7 +360,10 @@ struct ops {
     void (*scale_rows)(device *d, tensor y, tensor rows, float scale);
     /* y[t] *= scale rows[t]; rows f32 [T], absent: ones. Also its own backward */
     void (*add_gated)(device *d, tensor y, tensor x,
-                      tensor logit);                  /* y[t] += sigmoid(logit[t]) x[t] */
+                      tensor logit); /* y[t] += sigmoid(logit[t]) x[t] */
+    void (*add_bias)(device *d, tensor y, tensor bias, tensor offsets);
+    /* y[r] += bias[e] in the rows [offsets[e], offsets[e+1]) of expert e; bias f32 [E,n], offsets
+     * as in grouped_mm; absent: bias f32 [n] is that of all rows */
     void (*convert)(device *d, tensor out, tensor x); /* f32, bf16: either to either */
     void (*gather_rows)(device *d, tensor out, tensor x, tensor rows, int32_t div);
     /* out[r] = x[rows[r] / div] */
@@ -385,7 +393,10 @@ struct ops {
     void (*act_bwd)(device *d, tensor dx, tensor dy, tensor x, act_kind act,
                     const row_gates *g); /* dx may be dy or x */
     void (*attention_bwd)(device *d, const attention_bwd *a);
-    void (*embed_bwd)(device *d, tensor dtable, tensor dout, tensor ids); /* dtable f32, += */
+    void (*sink_bwd)(device *d, tensor dsinks, tensor delta, tensor lse, tensor sinks);
+    /* after attention_bwd; lse as sink_fwd left it; dsinks f32 [heads] += */
+    void (*add_bias_bwd)(device *d, tensor dbias, tensor dy, tensor offsets); /* dbias += */
+    void (*embed_bwd)(device *d, tensor dtable, tensor dout, tensor ids);     /* dtable f32, += */
     void (*gather_rows_bwd)(device *d, tensor dx, tensor dout, tensor inverse, int32_t k,
                             bool accumulate);
     /* dx[t] (+)= sum_slot dout[inverse[t*k+slot]], slots in order */

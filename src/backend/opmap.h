@@ -18,6 +18,10 @@
     X(rope, (device *d, const rope *a), (in, a))                                                   \
     X(attention_fwd, (device *d, const attention *a), (in, a))                                     \
     X(copy_heads, (device *d, const copy_heads *a), (in, a))                                       \
+    X(sink_fwd, (device *d, tensor y, tensor l, tensor s), (in, y, l, s))                          \
+    X(add_bias, (device *d, tensor y, tensor b, tensor o), (in, y, b, o))                          \
+    X(sink_bwd, (device *d, tensor ds, tensor e, tensor l, tensor s), (in, ds, e, l, s))           \
+    X(add_bias_bwd, (device *d, tensor db, tensor dy, tensor o), (in, db, dy, o))                  \
     X(embed, (device *d, tensor y, tensor t, tensor i), (in, y, t, i))                             \
     X(rmsnorm_fwd, (device *d, const norm_fwd *a), (in, a))                                        \
     X(glu_fwd, (device *d, tensor y, tensor g, tensor u, act_kind k), (in, y, g, u, k))            \

@@ -43,6 +43,7 @@ typedef struct streamer {
     atomic_bool bad; /* a number that no block format holds was met */
     float *a, *b;    /* of its LoRA */
     void *nf4;       /* its span */
+    float *run;      /* that rows are woven into */
 } streamer;
 
 /* ---- making and encoding, by all cores ---- */
@@ -136,7 +137,7 @@ static pesc_status fold(streamer *st, const peft_lora *l, int64_t first, int64_t
 static bool as_it_is(const stream_row *r, dtype dt)
 {
     return r->kind == STREAM_STORED && r->stored->dt == dt && r->stored->unpermute_heads == 0 &&
-           r->through == DT_F32 && !r->lora && !r->permute_heads;
+           r->through == DT_F32 && !r->lora && !r->permute_heads && !r->join;
 }
 
 static pesc_status copy(streamer *st, const weight *w, uint64_t total)
@@ -218,6 +219,45 @@ static void permute(streamer *st, int64_t n, int64_t head, int64_t cols)
     }
 }
 
+static pesc_status put(streamer *st, const piece_job *j, const char *name, uint64_t all_bytes)
+{
+    size_t bytes = (size_t)j->n / dtype_block(j->dt) * dtype_block_bytes(j->dt);
+    by_pieces(j, encode_piece);
+    if (st->bad)
+        return fail(PESC_NUMERIC, "%s: holds a number that is not finite or too large for %s", name,
+                    dtype_name(j->dt));
+    TRY(st->to.write(st->to.file, st->out, bytes));
+    st->done += bytes;
+    log_progress("writing weights", st->done, all_bytes);
+    return PESC_OK;
+}
+
+/* A row that is woven into a run, which is written when it is complete. */
+static pesc_status weave(streamer *st, const stream_row *r, const safetensors_spec *spec,
+                         uint64_t all_bytes)
+{
+    const stream_join *to = r->join;
+    int64_t chunk, cols = to->cols;
+    int64_t total = spec->ne[0] * (spec->nd > 1 ? spec->ne[1] : 1);
+    TRY(prepare(st, r, to->elements, &chunk));
+    if (!st->run && !(st->run = mem_alloc((size_t)to->elements, sizeof *st->run)))
+        return fail_nomem("writing a model", (size_t)to->elements * sizeof *st->run);
+    piece_job j = { st, r, spec->dt, 0, total };
+    TRY(produce(st, &j, total, cols));
+    for (int64_t k = 0; k < total; k++) {
+        int64_t i = k / cols;
+        st->run[to->base + i / to->group * to->group_step + i % to->group * to->row_step +
+                k % cols * to->col_step] = st->f32[k];
+    }
+    if (!to->last)
+        return PESC_OK;
+    memcpy(st->f32, st->run, (size_t)to->elements * sizeof *st->run);
+    mem_free(st->run);
+    st->run = NULL;
+    j.n = to->elements;
+    return put(st, &j, spec->name, all_bytes);
+}
+
 static pesc_status convert(streamer *st, const stream_row *r, const safetensors_spec *spec,
                            uint64_t all_bytes)
 {
@@ -231,17 +271,10 @@ static pesc_status convert(streamer *st, const stream_row *r, const safetensors_
     for (int64_t first = 0; first < total; first += chunk) {
         int64_t left = total - first;
         piece_job j = { st, r, spec->dt, first, left < chunk ? left : chunk };
-        size_t bytes = (size_t)j.n / dtype_block(spec->dt) * dtype_block_bytes(spec->dt);
         TRY(produce(st, &j, total, cols));
         if (r->permute_heads)
             permute(st, j.n, head, cols);
-        by_pieces(&j, encode_piece);
-        if (st->bad)
-            return fail(PESC_NUMERIC, "%s: holds a number that is not finite or too large for %s",
-                        spec->name, dtype_name(spec->dt));
-        TRY(st->to.write(st->to.file, st->out, bytes));
-        st->done += bytes;
-        log_progress("writing weights", st->done, all_bytes);
+        TRY(put(st, &j, spec->name, all_bytes));
     }
     if (r->kind == STREAM_STORED)
         io_map_drop(r->stored->data, r->stored->bytes);
@@ -265,6 +298,7 @@ static pesc_status write_rows(streamer *st, const stream_plan *p)
     for (size_t i = 0; i < p->n; i++) {
         const stream_row *r = &p->rows[i];
         pesc_status s = as_it_is(r, p->specs[i].dt) ? copy(st, r->stored, p->bytes)
+                        : r->join                   ? weave(st, r, &p->specs[i], p->bytes)
                                                     : convert(st, r, &p->specs[i], p->bytes);
         forget(st);
         TRY(s);
@@ -282,6 +316,7 @@ pesc_status stream_into(const stream_plan *p, stream_sink to)
     pesc_device_close(st.dev);
     mem_free(st.f32);
     mem_free(st.out);
+    mem_free(st.run);
     return s;
 }
 
@@ -294,10 +329,12 @@ pesc_status stream_write(const stream_plan *p)
 {
     safetensors_writer *file;
     const uint64_t shard = MODELDIR_SHARD_MB * (uint64_t)1000000;
-    TRY(safetensors_writer_open(
-        &file,
-        &(safetensors_plan){
-            .dir = p->dir, .stem = p->stem, .specs = p->specs, .n = p->n, .shard_bytes = shard }));
+    TRY(safetensors_writer_open(&file,
+                                &(safetensors_plan){ .dir = p->dir,
+                                                     .stem = p->stem,
+                                                     .specs = p->tensors ? p->tensors : p->specs,
+                                                     .n = p->tensors ? p->n_tensors : p->n,
+                                                     .shard_bytes = shard }));
     pesc_status s = stream_into(p, (stream_sink){ write_safetensors, file });
     if (s == PESC_OK)
         return safetensors_writer_finish(file);

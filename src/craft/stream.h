@@ -9,15 +9,25 @@
 
 typedef enum stream_kind { STREAM_STORED, STREAM_ZERO, STREAM_UNIFORM } stream_kind;
 
+/* A row that is woven with those beside it into one run of numbers: element (i, j) goes to
+ * base + i / group * group_step + i % group * row_step + j * col_step (arch/fused.h). */
+typedef struct stream_join {
+    int64_t base, group, group_step, row_step, col_step;
+    int64_t cols;     /* of the row; 1 where its elements are rows */
+    int64_t elements; /* of the run */
+    bool last;        /* the run is complete */
+} stream_join;
+
 typedef struct stream_row {
     stream_kind kind;
     const weight *stored;
     rng_key key; /* uniform: (2 u - 1) * bound, u the key's numbers */
     float bound;
-    dtype through;         /* nf4 or bf16: stored numbers are rounded so first; f32: not */
-    bool double_quant;     /* with nf4 */
-    const peft_lora *lora; /* then scale B A is added; NULL: none */
-    int32_t permute_heads; /* > 0: rows are written in GGUF's interleaved-RoPE order */
+    dtype through;           /* nf4 or bf16: stored numbers are rounded so first; f32: not */
+    bool double_quant;       /* with nf4 */
+    const peft_lora *lora;   /* then scale B A is added; NULL: none */
+    int32_t permute_heads;   /* > 0: rows are written in GGUF's interleaved-RoPE order */
+    const stream_join *join; /* NULL: none */
 } stream_row;
 
 typedef struct stream_plan {
@@ -25,6 +35,8 @@ typedef struct stream_plan {
     const stream_row *rows;
     const safetensors_spec *specs; /* plain, one a row */
     size_t n;
+    const safetensors_spec *tensors; /* of the files: rows in order make them up; NULL: specs */
+    size_t n_tensors;
     uint64_t bytes;    /* of all */
     const weights *ws; /* that the stored ones are in */
 } stream_plan;

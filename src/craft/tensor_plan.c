@@ -3,6 +3,7 @@
 #include "arch/bind.h"
 #include "base/mem.h"
 #include "base/str.h"
+#include "craft/fused_list.h"
 #include "format/modeldir.h"
 
 #include <math.h>
@@ -200,17 +201,23 @@ pesc_status tensor_plan_write(const tensor_plan *r)
 {
     enum { OTHER_FILES = 64 << 20 }; /* headers, tokenizer, configuration */
     tensor_list list;
+    fused_list files = { 0 };
     pesc_status s = tensor_plan_list(&list, r);
     if (s == PESC_OK)
-        s = modeldir_check_room(r->place, list.bytes + OTHER_FILES);
+        s = fused_list_make(&files, &list, r->target);
+    if (s == PESC_OK)
+        s = modeldir_check_room(r->place, files.bytes + OTHER_FILES);
     if (s == PESC_OK)
         s = stream_write(&(stream_plan){ .dir = r->dir,
                                          .stem = "model",
-                                         .rows = list.rows,
-                                         .specs = list.specs,
-                                         .n = list.n,
-                                         .bytes = list.bytes,
+                                         .rows = files.rows,
+                                         .specs = files.specs,
+                                         .n = files.n,
+                                         .tensors = files.tensors,
+                                         .n_tensors = files.n_tensors,
+                                         .bytes = files.bytes,
                                          .ws = r->from->dir->ws });
+    fused_list_free(&files);
     tensor_list_free(&list);
     return s;
 }

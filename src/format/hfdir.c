@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "base/str.h"
 #include "format/bnb.h"
+#include "format/mxfp4.h"
 #include "format/gguf.h"
 #include "format/peft.h"
 #include "format/safetensors.h"
@@ -184,6 +185,7 @@ static pesc_status read_weights(hfdir *h, const layout *l)
     else
         TRY(l->source->read(h->ws, l->weights));
     TRY(bnb_group(h->ws));
+    TRY(mxfp4_group(h->ws));
     if (!l->moe)
         return PESC_OK;
     TRY(torchbin_read(h->ws, l->moe));

@@ -21,6 +21,8 @@ struct weights {
     strtab names; /* number i names list[i] */
     weight *list;
     size_t cap;
+    weight *stored; /* see weights_keep_stored(); among what weights_take() gave out, or NULL */
+    size_t n_stored;
     io_map **maps;
     size_t n_maps, cap_maps;
     void **taken; /* what weights_take() gave out */
@@ -78,6 +80,13 @@ static size_t canonical(char out[WEIGHTS_MAX_NAME + 16], const char *name)
 
 pesc_status weights_add(weights *ws, const weight *w)
 {
+    TRY(weights_add_part(ws, w));
+    ws->bytes += w->bytes;
+    return PESC_OK;
+}
+
+pesc_status weights_add_part(weights *ws, const weight *w)
+{
     size_t raw = strlen(w->name), n = ws->names.n;
     if (raw > WEIGHTS_MAX_NAME)
         return fail(PESC_FORMAT, "%s: tensor %.40s...: its name has %zu bytes, expected at most %d",
@@ -96,7 +105,6 @@ pesc_status weights_add(weights *ws, const weight *w)
         return fail_nomem(w->file, sizeof *w);
     ws->list[n] = *w;
     ws->list[n].name = ws->names.names[n];
-    ws->bytes += w->bytes;
     return PESC_OK;
 }
 
@@ -185,6 +193,36 @@ pesc_status weights_check(const weights *ws)
     for (size_t i = 0; i < ws->n_maps; i++)
         TRY(io_map_check(ws->maps[i]));
     return PESC_OK;
+}
+
+pesc_status weights_keep_stored(weights *ws)
+{
+    size_t n = weights_count(ws), bytes = 0;
+    for (size_t i = 0; i < n; i++)
+        bytes += strlen(ws->list[i].name) + 1;
+    weight *list = weights_take(ws, (n + 1) * sizeof *list);
+    char *names = list ? weights_take(ws, bytes + 1) : NULL;
+    if (!names)
+        return fail_nomem("a table of weights", n * sizeof *list + bytes);
+    for (size_t i = 0; i < n; i++) {
+        size_t length = strlen(ws->list[i].name) + 1;
+        list[i] = ws->list[i];
+        list[i].name = memcpy(names, ws->list[i].name, length);
+        names += length;
+    }
+    ws->stored = list;
+    ws->n_stored = n;
+    return PESC_OK;
+}
+
+size_t weights_stored_count(const weights *ws)
+{
+    return ws->stored ? ws->n_stored : weights_count(ws);
+}
+
+const weight *weights_stored_at(const weights *ws, size_t i)
+{
+    return ws->stored ? &ws->stored[i] : weights_at(ws, i);
 }
 
 void *weights_take(weights *ws, size_t bytes)

@@ -89,6 +89,15 @@ pesc_status weights_add_file(weights *ws, io_map *map);
 /* Copies the name (canonical, see above); refuses a name that is there already. */
 pesc_status weights_add(weights *ws, const weight *w);
 
+/* The same for a part of a tensor that is there already, whose bytes are counted. */
+pesc_status weights_add_part(weights *ws, const weight *w);
+
+/* Keeps the list as it is now: the tensors as files have them, before parts take the place of some.
+ * Of a table that has no such list weights_stored_ functions are the plain ones. */
+pesc_status weights_keep_stored(weights *ws);
+size_t weights_stored_count(const weights *ws);
+const weight *weights_stored_at(const weights *ws, size_t i);
+
 /* Bytes of a file and their CRC-32, for weights_check(). `what` names them in messages; it is
  * copied.
  */

@@ -59,7 +59,7 @@ void attention_layout(attention_acts *a, arena *mem, const acts_plan *plan)
     a->k = tensor_take2(mem, plan->dt, n, kv_heads * config_qk_dim(c));
     a->v = tensor_take2(mem, plan->dt, n, kv_heads * config_v_dim(c));
     a->out = tensor_take2(mem, plan->dt, n, heads * config_v_dim(c));
-    if (plan->train)
+    if (plan->train || c->sinks)
         a->lse = tensor_take2(mem, DT_F32, n, heads);
     attention_layout_partial(a, mem, plan);
     if (config_mla(c))
@@ -289,6 +289,8 @@ void attention_fwd(const pass *p, const block *b, int32_t layer, tensor y, tenso
         args.interleaved = p->m->cfg.rope_interleaved;
     }
     p->dev->op->attention_fwd(p->dev, &args);
+    if (b->sinks.data)
+        p->dev->op->sink_fwd(p->dev, args.out, args.lse, b->sinks);
     linears_fwd(p, &(linear_set){ 1, { &b->o }, { y }, p->acts.attn.o_ax }, p->acts.attn.out);
 }
 
@@ -389,6 +391,8 @@ void attention_layer_bwd(const pass *p, const block *b, const block *g, attentio
                                                         .dk = d->k,
                                                         .dv = d->v,
                                                         .delta = d->delta });
+    if (g->sinks.data)
+        p->dev->op->sink_bwd(p->dev, g->sinks, d->delta, a->lse, b->sinks);
     if (config_mla(&p->m->cfg))
         mla_bwd(p, b, g, f);
     else

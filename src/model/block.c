@@ -193,7 +193,7 @@ static void ffn_sublayer_bwd(const pass *p, const block *b, const block *g, tens
     default:
         moe_expert_bwd(p, b, g, f);
     }
-    moe_router_bwd(p);
+    moe_router_bwd(p, g);
 }
 
 /* Adds the gradient that comes through a norm to dx of the residual stream; dy becomes dx rounded.

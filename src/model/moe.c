@@ -90,6 +90,8 @@ void moe_route(const pass *p, const block *b)
     const extra_experts *extra = extra_of(p, b);
     const ops *op = p->dev->op;
     int32_t n = r->topk.n_experts;
+    if (b->moe.logit_bias.data)
+        op->add_bias(p->dev, a->logits, b->moe.logit_bias, (tensor){ 0 });
     op->topk_fwd(p->dev, a->ids, a->gates, a->logits, &r->topk, b->moe.router_bias);
     if (extra) {
         op->expert_remap(p->dev, a->remapped, a->ids, extra->table, p->adapter_of_row);
@@ -199,12 +201,11 @@ void moe_restore(const pass *p, tensor h)
 static void shared_fwd(const pass *p, const block *b, tensor x, tensor h)
 {
     const moe_acts *a = &p->acts.moe;
-    const ops *op = p->dev->op;
     ffn_fwd(p, &b->moe.shared, &a->shared, a->shared_out, h);
     if (p->m->cfg.moe.shared_gate)
-        op->add_gated(p->dev, x, a->shared_out, a->shared_logit);
+        p->dev->op->add_gated(p->dev, x, a->shared_out, a->shared_logit);
     else
-        op->add(p->dev, x, a->shared_out, 1);
+        p->dev->op->add(p->dev, x, a->shared_out, 1);
 }
 
 /* out [T*k,O] = x times the layer's experts w, and for the rows after them the extra experts. */
@@ -231,7 +232,7 @@ static tensor narrow(tensor t, int64_t cols)
 /* One matrix of the full experts, and its LoRA if it has one. */
 typedef struct expert_part {
     const lora_stack *s;
-    tensor w;
+    tensor w, bias;      /* bias [E,O], or absent */
     const tensor *extra; /* of the extra experts; NULL: there are none */
     int mid;             /* which of the two of the pass its A x uses */
     dropout_rows which;
@@ -243,10 +244,10 @@ typedef struct expert_parts {
 
 static expert_parts expert_parts_of(const moe *m, const extra_experts *x)
 {
-    return (
-        expert_parts){ .gate = { &m->lora_gate, m->gate, x ? &x->gate : NULL, 0, DROPOUT_GATE },
-                       .up = { &m->lora_up, m->up, x ? &x->up : NULL, 1, DROPOUT_UP },
-                       .down = { &m->lora_down, m->down, x ? &x->down : NULL, 0, DROPOUT_DOWN } };
+    const tensor *gate = x ? &x->gate : NULL, *up = x ? &x->up : NULL, *down = x ? &x->down : NULL;
+    return (expert_parts){ { &m->lora_gate, m->gate, m->gate_bias, gate, 0, DROPOUT_GATE },
+                           { &m->lora_up, m->up, m->up_bias, up, 1, DROPOUT_UP },
+                           { &m->lora_down, m->down, m->down_bias, down, 0, DROPOUT_DOWN } };
 }
 
 /* What A reads: x, or in training x with dropout. */
@@ -271,6 +272,8 @@ static tensor expert_lora_mid(const pass *p, const expert_part *e, tensor in)
 static void expert_part_fwd(const pass *p, const block *b, const expert_part *e, tensor y, tensor x)
 {
     expert_product(p, y, x, e->w, e->extra);
+    if (e->bias.data)
+        p->dev->op->add_bias(p->dev, y, e->bias, p->acts.moe.offsets);
     if (!e->s->a.data)
         return;
     tensor mid = expert_lora_mid(p, e, expert_lora_in(p, b, e, x));
@@ -304,21 +307,20 @@ static void plain_experts_fwd(const pass *p, const block *b, tensor x, tensor h)
 static void expert_parts_fwd(const pass *p, const block *b, tensor x, tensor h)
 {
     const moe_acts *a = &p->acts.moe;
-    const ops *op = p->dev->op;
     expert_parts e = expert_parts_of(&b->moe, extra_of(p, b));
     gather_choices(p, a->in, h);
     expert_part_fwd(p, b, &e.gate, a->gate, a->in);
     expert_part_fwd(p, b, &e.up, a->up, a->in);
-    op->glu_fwd(p->dev, a->mid, a->gate, a->up, p->m->cfg.act);
+    p->dev->op->glu_fwd(p->dev, a->mid, a->gate, a->up, p->m->cfg.act);
     expert_part_fwd(p, b, &e.down, a->out, a->mid);
-    op->scatter_add(p->dev, x, a->out, a->gates, a->inverse, 1);
+    p->dev->op->scatter_add(p->dev, x, a->out, a->gates, a->inverse, 1);
 }
 
 void moe_expert_fwd(const pass *p, const block *b, tensor x, tensor h)
 {
     const moe *m = &b->moe;
     bool tuned = m->lora_gate.a.data || m->lora_up.a.data || m->lora_down.a.data;
-    if (p->train || tuned || extra_of(p, b))
+    if (p->train || tuned || m->down_bias.data || extra_of(p, b)) /* the one op has no biases */
         expert_parts_fwd(p, b, x, h);
     else
         plain_experts_fwd(p, b, x, h);
@@ -379,7 +381,7 @@ void moe_lora_fwd(const pass *p, const block *b, tensor y, tensor h)
 
 /* ---- backward ---- */
 
-void moe_router_bwd(const pass *p)
+void moe_router_bwd(const pass *p, const block *g)
 {
     const moe_acts *a = &p->acts.moe;
     const moe_grads *d = &p->train->grads.moe;
@@ -390,6 +392,8 @@ void moe_router_bwd(const pass *p)
                                               .share = d->balance != 0 ? d->share : (tensor){ 0 },
                                               .rule = p->m->cfg.moe.topk,
                                               .balance = d->balance });
+    if (g->moe.logit_bias.data)
+        p->dev->op->add_bias_bwd(p->dev, g->moe.logit_bias, d->logits, (tensor){ 0 });
 }
 
 /* a->out becomes the gradient of the experts' outputs. */
@@ -485,6 +489,12 @@ static void expert_dw(const pass *p, const moe *g, tensor dw, tensor dy, tensor 
     }
 }
 
+static void expert_bias_bwd(const pass *p, tensor dbias, tensor dy)
+{
+    if (dbias.data)
+        p->dev->op->add_bias_bwd(p->dev, dbias, dy, p->acts.moe.offsets);
+}
+
 /* Gradients of A and B, from dy [T*k,O] and x [T*k,I]; scale B^T dy stays in the pass, for
  * expert_lora_dx(). */
 static void expert_lora_bwd(const pass *p, const block *b, const expert_part *e,
@@ -521,6 +531,7 @@ void moe_expert_bwd(const pass *p, const block *b, const block *g, moe_flow f)
     expert_parts e = expert_parts_of(&b->moe, NULL);
     scatter_bwd_rows(p, a->out, p->train->grads.moe.gates, f.dx, 1);
     expert_dw(p, &g->moe, g->moe.down, a->out, a->mid);
+    expert_bias_bwd(p, g->moe.down_bias, a->out);
     expert_lora_bwd(p, b, &e.down, &g->moe.lora_down, a->out, a->mid);
     expert_part_dx(p, b, &e.down, dmid, a->out);
     p->dev->op->glu_bwd(p->dev, &(glu_bwd){ .dgate = dmid,
@@ -531,6 +542,8 @@ void moe_expert_bwd(const pass *p, const block *b, const block *g, moe_flow f)
                                             .act = p->m->cfg.act });
     expert_dw(p, &g->moe, g->moe.gate, dmid, a->in);
     expert_dw(p, &g->moe, g->moe.up, a->up, a->in);
+    expert_bias_bwd(p, g->moe.gate_bias, dmid);
+    expert_bias_bwd(p, g->moe.up_bias, a->up);
     expert_lora_bwd(p, b, &e.gate, &g->moe.lora_gate, dmid, a->in);
     expert_lora_bwd(p, b, &e.up, &g->moe.lora_up, a->up, a->in);
     if (f.dh.data) {

@@ -83,7 +83,7 @@ typedef struct moe_flow {
 void moe_adapter_bwd(const pass *p, const block *b, const block *g, tensor dy);
 
 /* After any of the three: the gradient of the logits, which the norm's backward reads. */
-void moe_router_bwd(const pass *p);
+void moe_router_bwd(const pass *p, const block *g);
 
 void moe_expert_bwd(const pass *p, const block *b, const block *g, moe_flow f);
 void moe_lora_bwd(const pass *p, const block *b, const block *g, tensor dy, moe_flow f);

@@ -38,11 +38,11 @@ void runbase_identify(runbase_identity *out, const json_t *config, const weights
 {
     str text = { 0 };
     uint64_t tensors = 0, samples = 0;
-    size_t count = weights_count(ws), n = ALL_SAMPLES / (count ? count : 1);
+    size_t count = weights_stored_count(ws), n = ALL_SAMPLES / (count ? count : 1);
     n = n < 1 ? 1 : n > TENSOR_SAMPLES ? TENSOR_SAMPLES : n;
     for (size_t i = 0; i < count; i++) {
-        tensors = hash_header(weights_at(ws, i), tensors);
-        samples = hash_samples(weights_at(ws, i), n, samples);
+        tensors = hash_header(weights_stored_at(ws, i), tensors);
+        samples = hash_samples(weights_stored_at(ws, i), n, samples);
     }
     *out = (runbase_identity){ 0 };
     if (config) {

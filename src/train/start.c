@@ -60,8 +60,8 @@ static pesc_status hash_base(const hfdir *d, uint64_t *out)
     json_put(&text, d->config, JSON_COMPACT | JSON_SORT_KEYS);
     uint64_t h = text.n ? XXH3_64bits(text.p, text.n) : 0;
     str_free(&text);
-    for (size_t i = 0; i < weights_count(d->ws); i++) {
-        const weight *w = weights_at(d->ws, i);
+    for (size_t i = 0; i < weights_stored_count(d->ws); i++) {
+        const weight *w = weights_stored_at(d->ws, i);
         h = hash_text(h, w->name);
         h = XXH3_64bits_withSeed(w->ne, sizeof w->ne, h + (uint64_t)w->dt);
         h = XXH3_64bits_withSeed(w->data, w->bytes, h);

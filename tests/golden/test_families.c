@@ -48,6 +48,8 @@ static const fixture fixtures[] = {
     { "granite", NULL, NULL, 1e-4f },
     { "ministral3", NULL, NULL, 1e-4f },
     { "hunyuan_v1_dense", NULL, NULL, 1e-4f },
+    { "gpt_oss", NULL, NULL, 1e-4f },
+    { "gpt_oss-mxfp4", NULL, NULL, 1e-4f },
     { "peft", "base", "adapter", 1e-4f },
     { "bnb", NULL, NULL, 1e-4f },
 };

@@ -53,6 +53,8 @@ static const fixture fixtures[] = {
     { "granite", false, 0.3F, 4, false },
     { "ministral3", false, 0, 0, false },
     { "hunyuan_v1_dense", false, 0, 0, false },
+    { "gpt_oss", false, 0, 0, false },
+    { "gpt_oss-mxfp4", .expert_lora = true },
     { "bnb", true, 0, 0, false },
     { "mixtral", .dropout = 0.3F, .expert_lora = true },
     { "mixtral", .expert_lora = true },

@@ -140,6 +140,15 @@ static int glu_slots(const params *p, slot *s)
     return 6;
 }
 
+/* Numbers on both sides of the limits of a clamped GLU. */
+static void glu_arrange(const params *p, double **x)
+{
+    for (i64 i = 0; i < p->t * p->c && p->act == ACT_CLAMPED; i++) {
+        x[3][i] *= 6;
+        x[4][i] *= 6;
+    }
+}
+
 static void glu_call(device *d, const params *p, const tensor *t)
 {
     glu_bwd a = {
@@ -151,10 +160,12 @@ static void glu_call(device *d, const params *p, const tensor *t)
 static void glu_oracle(const params *p, double **x)
 {
     for (i64 i = 0; i < p->t * p->c; i++) {
-        x[0][i] = x[2][i] * x[4][i] * act_slope(p->act, x[3][i]);
-        x[1][i] = x[2][i] * oracle_act(p->act, x[3][i]);
+        bool flat = p->act == ACT_CLAMPED && fabs(x[4][i]) > 7;
+        double up = oracle_glu_up(p->act, x[4][i]);
+        x[0][i] = x[2][i] * up * act_slope(p->act, x[3][i]);
+        x[1][i] = flat ? 0 : x[2][i] * oracle_act(p->act, x[3][i]);
         if (p->flag)
-            x[5][i] = oracle_act(p->act, x[3][i]) * x[4][i];
+            x[5][i] = oracle_act(p->act, x[3][i]) * up;
     }
 }
 
@@ -162,13 +173,13 @@ static double glu_loss(const params *p, double **x)
 {
     double sum = 0;
     for (i64 i = 0; i < p->t * p->c; i++)
-        sum += x[2][i] * oracle_act(p->act, x[3][i]) * x[4][i];
+        sum += x[2][i] * oracle_act(p->act, x[3][i]) * oracle_glu_up(p->act, x[4][i]);
     return sum;
 }
 
 /* clang-format off */
 const op_test test_glu_bwd = {
-    "glu_bwd", glu_slots, NULL, glu_call, glu_oracle, 2e-6,
+    "glu_bwd", glu_slots, glu_arrange, glu_call, glu_oracle, 2e-6,
     .cases = {
         { .t = 1, .c = 1 },
         { .t = 9, .c = 65, .act = ACT_GELU },
@@ -176,6 +187,7 @@ const op_test test_glu_bwd = {
         { .t = 3, .c = 1000, .act = ACT_RELU },
         { .t = 7, .c = 1536, .flag = true, .x = DT_BF16, .o = DT_BF16 },
         { .t = 2, .c = 35, .flag = true },
+        { .t = 3, .c = 65, .act = ACT_CLAMPED, .flag = true },
         { .t = 1, .c = 77, .act = ACT_RELU, .x = DT_BF16, .o = DT_BF16 },
     },
     .loss = glu_loss, .gradients = { { 0, 3 }, { 1, 4 } }
@@ -353,47 +365,6 @@ const op_test test_embed_bwd = {
         { .t = 50, .c = 333, .n = 3, .x = DT_BF16 },
     },
     .loss = embed_loss, .gradients = { { 0, 3 } }
-};
-/* clang-format on */
-
-static int sum_slots(const params *p, slot *s)
-{
-    s[0] = (slot){ "out", SLOT_INOUT, DT_F32, .ne = { p->c } };
-    s[1] = (slot){ "x", SLOT_IN, p->x, .ne = { p->t, p->c } };
-    s[2] = (slot){ "bias", SLOT_IN, DT_F32, .ne = { p->c } };
-    return 3;
-}
-
-static void sum_call(device *d, const params *p, const tensor *t)
-{
-    (void)p;
-    d->op->sum_rows(d, t[0], t[1]);
-}
-
-static void sum_oracle(const params *p, double **x)
-{
-    for (i64 i = 0; i < p->t * p->c; i++)
-        x[0][i % p->c] += x[1][i];
-}
-
-/* x is the gradient of rows to which a bias was added. */
-static double sum_loss(const params *p, double **x)
-{
-    double sum = 0;
-    for (i64 i = 0; i < p->t * p->c; i++)
-        sum += x[1][i] * x[2][i % p->c];
-    return sum;
-}
-
-/* clang-format off */
-const op_test test_sum_rows = {
-    "sum_rows", sum_slots, NULL, sum_call, sum_oracle, 4e-6,
-    .cases = {
-        { .t = 1, .c = 1 },
-        { .t = 100, .c = 131 },
-        { .t = 33, .c = 200, .x = DT_BF16 },
-    },
-    .loss = sum_loss, .gradients = { { 0, 2 } }
 };
 /* clang-format on */
 

@@ -13,6 +13,15 @@ static int glu_slots(const params *p, slot *s)
     return 3;
 }
 
+/* Numbers on both sides of the limits of a clamped GLU. */
+static void glu_arrange(const params *p, double **x)
+{
+    for (i64 i = 0; i < p->t * p->c && p->act == ACT_CLAMPED; i++) {
+        x[1][i] *= 6;
+        x[2][i] *= 6;
+    }
+}
+
 static void glu_call(device *d, const params *p, const tensor *t)
 {
     d->op->glu_fwd(d, t[0], t[1], t[2], p->act);
@@ -21,12 +30,12 @@ static void glu_call(device *d, const params *p, const tensor *t)
 static void glu_oracle(const params *p, double **x)
 {
     for (i64 i = 0; i < p->t * p->c; i++)
-        x[0][i] = oracle_act(p->act, x[1][i]) * x[2][i];
+        x[0][i] = oracle_act(p->act, x[1][i]) * oracle_glu_up(p->act, x[2][i]);
 }
 
 /* clang-format off */
 const op_test test_glu_fwd = {
-    "glu_fwd", glu_slots, NULL, glu_call, glu_oracle, 4e-7,
+    "glu_fwd", glu_slots, glu_arrange, glu_call, glu_oracle, 4e-7,
     .cases = {
         { .t = 1, .c = 1 },
         { .t = 3, .c = 17, .act = ACT_GELU },
@@ -34,6 +43,8 @@ const op_test test_glu_fwd = {
         { .t = 5, .c = 33, .act = ACT_RELU, .o = DT_BF16 },
         { .t = 7, .c = 1536, .x = DT_BF16, .o = DT_BF16 },
         { .t = 9, .c = 1000, .act = ACT_SILU },
+        { .t = 9, .c = 1000, .act = ACT_CLAMPED },
+        { .t = 3, .c = 65, .act = ACT_CLAMPED, .x = DT_BF16, .o = DT_BF16 },
     }
 };
 /* clang-format on */

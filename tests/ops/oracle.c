@@ -15,9 +15,16 @@ double oracle_act(int act, double x)
         return x * 0.5 * erfc(-x / sqrt(2));
     case ACT_GELU_TANH:
         return 0.5 * x * (1 + tanh(sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+    case ACT_CLAMPED:
+        return fmin(x, 7) / (1 + exp(-1.702 * fmin(x, 7)));
     default:
         return x > 0 ? x : 0;
     }
+}
+
+double oracle_glu_up(int act, double up)
+{
+    return act == ACT_CLAMPED ? fmax(-7, fmin(up, 7)) + 1 : up;
 }
 
 void oracle_rmsnorm(double *out, double *rstd, const double *x, const double *w, i64 rows, i64 n,

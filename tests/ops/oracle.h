@@ -10,7 +10,8 @@
 
 typedef int64_t i64;
 
-double oracle_act(int act, double x); /* act_kind */
+double oracle_act(int act, double x);
+double oracle_glu_up(int act, double up); /* the other factor of a GLU */ /* act_kind */
 void oracle_rmsnorm(double *out, double *rstd, const double *x, const double *w, i64 rows, i64 n,
                     double eps);
 

@@ -115,6 +115,12 @@ def hunyuan(r):
     return {**c, "rope_parameters": alpha if r.random() < 0.6 else c["rope_parameters"]}
 
 
+def gpt_oss(r):
+    c = plain(r, num_local_experts=r.randint(2, 6), sliding_window=r.choice([5, 20]), attention_bias=r.random() < 0.7)
+    c["layer_types"] = r.choice([None, [r.choice(["sliding_attention", "full_attention"]) for _ in range(c["num_hidden_layers"])]])
+    return {**c, "num_experts_per_tok": r.randint(1, c["num_local_experts"])}
+
+
 FAMILIES = {
     "llama": (hf.LlamaConfig, lambda r: plain(r, attention_bias=r.random() < 0.3, mlp_bias=r.random() < 0.3)),
     "qwen3": (hf.Qwen3Config, lambda r: plain(r, attention_bias=r.random() < 0.3)),
@@ -123,6 +129,7 @@ FAMILIES = {
     "dots1": (hf.Dots1Config, dots1),
     "ernie4_5_moe": (hf.Ernie4_5_MoeConfig, ernie4_5_moe),
     "solar_open": (hf.SolarOpenConfig, solar_open),
+    "gpt_oss": (hf.GptOssConfig, gpt_oss),
     "seed_oss": (hf.SeedOssConfig, lambda r: plain(r, attention_bias=r.random() < 0.5, attention_out_bias=r.random() < 0.5,
                                                    mlp_bias=r.random() < 0.5, attention_dropout=0.0, residual_dropout=0.0)),
     "smollm3": (hf.SmolLM3Config, smollm3),
@@ -137,7 +144,7 @@ def randomise(model, seed):
     g = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, p in model.named_parameters():
-            scale = 0.2 if name.endswith("bias") else 0.3 if "norm" in name else 1.5 / p.shape[-1] ** 0.5
+            scale = 0.2 if name.endswith(("bias", "sinks")) else 0.3 if "norm" in name else 1.5 / p.shape[-1] ** 0.5
             p.copy_((1 if "norm" in name else 0) + scale * torch.randn(p.shape, generator=g))
         for name, b in model.named_buffers():
             if name.endswith("e_score_correction_bias"):

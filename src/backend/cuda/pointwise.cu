@@ -25,7 +25,7 @@ __global__ void glu_kernel(O *out, const X *gate, const X *up, int64_t n, act_ki
         at.load(u, up);
         vmath_acts<coarse<O, X>>(act, g, slope);
         for (int j = 0; j < W; j++)
-            g[j] *= u[j];
+            g[j] *= vmath_glu_up(act, u[j], slope[j]);
         at.store(out, g);
     });
 }
@@ -143,9 +143,10 @@ template <class O, class X> __global__ void glu_bwd_kernel(const glu_grads<O, X>
         at.load(u, p.up);
         vmath_acts<coarse<O, X>>(p.act, g, slope);
         for (int j = 0; j < W; j++) {
-            slope[j] *= d[j] * u[j];
-            u[j] *= g[j];
-            g[j] *= d[j];
+            float flat, up = vmath_glu_up(p.act, u[j], flat);
+            slope[j] *= d[j] * up;
+            u[j] = up * g[j];
+            g[j] *= d[j] * flat;
         }
         at.store(p.dgate, slope);
         at.store(p.dup, g);

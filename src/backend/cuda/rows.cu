@@ -237,6 +237,44 @@ __global__ void scatter_bwd_kernel(const scatter_grads<D, Y, X> p)
         p.dgates[slot] = p.scale * dot;
 }
 
+/* ---- biases ---- */
+
+/* The expert of row r. */
+__device__ int64_t expert_of(const int32_t *offsets, int64_t r)
+{
+    int64_t e = 0;
+    while (offsets && r >= offsets[e + 1])
+        e++;
+    return e;
+}
+
+template <class Y>
+__global__ void add_bias_kernel(Y *y, const float *bias, const int32_t *offsets, int64_t rows,
+                                int64_t n)
+{
+    int64_t r = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) / WARP;
+    if (r >= rows)
+        return;
+    bias += expert_of(offsets, r) * n;
+    for (int64_t i = threadIdx.x % WARP; i < n; i += WARP)
+        y[r * n + i] = (Y)((float)y[r * n + i] + bias[i]);
+}
+
+/* A thread adds the rows of one expert in one column, in order. */
+template <class X>
+__global__ void add_bias_bwd_kernel(float *dbias, const X *dy, const int32_t *offsets, int64_t rows,
+                                    int64_t n, int64_t count)
+{
+    int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x, e = i / n;
+    if (i >= count)
+        return;
+    int64_t begin = offsets ? offsets[e] : 0, end = offsets ? offsets[e + 1] : rows;
+    float sum = dbias[i];
+    for (int64_t r = begin; r < end; r++)
+        sum += (float)dy[r * n + i % n];
+    dbias[i] = sum;
+}
+
 } // namespace
 
 /* ---- the ops ---- */
@@ -395,5 +433,26 @@ extern "C" void cuda_scatter_add_bwd(device *d, const scatter_bwd *a)
             vec_launch(d, "scatter_add_bwd", vec_blocks(slots, VEC_THREADS / TEAM),
                        scatter_bwd_kernel<TEAM, D, Y, X>, p);
         });
+    });
+}
+
+extern "C" void cuda_add_bias(device *d, tensor y, tensor bias, tensor offsets)
+{
+    int64_t rows = tensor_rows(&y), n = tensor_cols(&y);
+    vec_typed(y.dt, [&](auto v) {
+        typedef decltype(v) Y;
+        vec_launch(d, "add_bias", vec_blocks(rows, VEC_THREADS / WARP), add_bias_kernel<Y>,
+                   (Y *)y.data, (const float *)bias.data, (const int32_t *)offsets.data, rows, n);
+    });
+}
+
+extern "C" void cuda_add_bias_bwd(device *d, tensor dbias, tensor dy, tensor offsets)
+{
+    int64_t rows = tensor_rows(&dy), n = tensor_cols(&dy), count = tensor_count(&dbias);
+    vec_typed(dy.dt, [&](auto v) {
+        typedef decltype(v) X;
+        vec_launch(d, "add_bias_bwd", vec_blocks(count, VEC_THREADS), add_bias_bwd_kernel<X>,
+                   (float *)dbias.data, (const X *)dy.data, (const int32_t *)offsets.data, rows, n,
+                   count);
     });
 }

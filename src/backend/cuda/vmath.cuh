@@ -102,10 +102,25 @@ template <act_kind ACT, bool COARSE> __device__ inline float vmath_act(float x, 
         float du = c * fmaf(x * x, 3 * d, 1.0f);
         slope = s * fmaf(x * du, rest, 1.0f);
         return x * s;
+    } else if constexpr (ACT == ACT_CLAMPED) {
+        float at = x > 7.0f ? 7.0f : x, rest, s = vmath_sigmoid<COARSE>(1.702f * at, rest);
+        slope = x > 7.0f ? 0.0f : s * fmaf(1.702f * at, rest, 1.0f);
+        return at * s;
     } else {
         slope = x > 0.0f ? 1.0f : 0.0f;
         return 0.0f > x ? 0.0f : x;
     }
+}
+
+/* The other factor of a GLU, and its slope. */
+__device__ inline float vmath_glu_up(act_kind act, float up, float &slope)
+{
+    slope = 1.0f;
+    if (act != ACT_CLAMPED)
+        return up;
+    slope = up > 7.0f || up < -7.0f ? 0.0f : 1.0f;
+    up = up > 7.0f ? 7.0f : up;
+    return (up < -7.0f ? -7.0f : up) + 1.0f;
 }
 
 /* v becomes act(v), slope its slope there; one branch for all W of them. */
@@ -122,6 +137,7 @@ __device__ inline void vmath_acts(act_kind act, float (&v)[W], float (&slope)[W]
         VMATH_CASE(ACT_GELU)
         VMATH_CASE(ACT_GELU_TANH)
         VMATH_CASE(ACT_RELU)
+        VMATH_CASE(ACT_CLAMPED)
     }
 #undef VMATH_CASE
 }

@@ -31,7 +31,7 @@ def randomise(model, seed):
         for name, p in model.named_parameters():
             if "norm" in name:
                 p.copy_(1 + 0.3 * torch.randn(p.shape, generator=g))
-            elif name.endswith("bias"):
+            elif name.endswith(("bias", "sinks")):
                 p.copy_(0.2 * torch.randn(p.shape, generator=g))
             elif "embed" in name or "lm_head" in name:
                 p.copy_(torch.randn(p.shape, generator=g))
@@ -128,6 +128,12 @@ MLA = dict(hidden_size=40, intermediate_size=56, moe_intermediate_size=20, num_h
            num_attention_heads=2, num_key_value_heads=2, kv_lora_rank=16, qk_nope_head_dim=12,
            qk_rope_head_dim=8, v_head_dim=10, n_routed_experts=6, num_experts_per_tok=2,
            n_shared_experts=2, first_k_dense_replace=1, tie_word_embeddings=False)
+
+
+GPT_OSS = dict(hidden_size=36, intermediate_size=20, num_hidden_layers=3, num_attention_heads=3, num_key_value_heads=1, head_dim=12,
+               tie_word_embeddings=False, num_local_experts=5, num_experts_per_tok=3, sliding_window=9,
+               rope_parameters=dict(rope_type="yarn", rope_theta=1e4, factor=4.0, beta_fast=32.0, beta_slow=1.0, truncate=False,
+                                    original_max_position_embeddings=32))
 
 
 class Adapters(torch.nn.Module):
@@ -244,6 +250,37 @@ def deepseek(seed, **kw):
     return make
 
 
+FP4 = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6])
+
+
+def mxfp4(out):
+    """gpt-oss as it is published: experts in MXFP4. transformers needs a GPU for it, so its logits are those of the numbers that
+    the blocks stand for, in matrices that it holds transposed."""
+    from safetensors.torch import load_file, save_file
+    seed = 41
+    config = hf.GptOssConfig(**{**BASE, **GPT_OSS, "hidden_size": 64, "intermediate_size": 32})
+    model = hf.AutoModelForCausalLM.from_config(config, attn_implementation="eager", experts_implementation="eager")
+    randomise(model, seed)
+    model.save_pretrained(out)
+    (out / "generation_config.json").unlink(missing_ok=True)
+    state = load_file(out / "model.safetensors")
+    for name in [n for n in state if n.endswith(("gate_up_proj", "down_proj"))]:
+        x = state.pop(name).transpose(1, 2).contiguous()  # [E,out,in]
+        x = x.reshape(*x.shape[:-1], -1, 32)
+        scale = torch.floor(torch.log2(x.abs().amax(-1, keepdim=True))) - 2
+        code = ((x / 2 ** scale).abs().unsqueeze(-1) - FP4).abs().argmin(-1) + 8 * (x < 0)
+        state[name + "_blocks"] = (code[..., ::2] + 16 * code[..., 1::2]).to(torch.uint8)
+        state[name + "_scales"] = (scale.squeeze(-1) + 127).to(torch.uint8)
+        value = FP4[code % 8] * torch.where(code > 7, -1.0, 1.0) * 2 ** scale
+        model.get_parameter(name).data.copy_(value.flatten(-2).transpose(1, 2))
+    save_file(state, out / "model.safetensors", metadata={"format": "pt"})
+    path = out / "config.json"
+    c = json.loads(path.read_text())
+    c["quantization_config"] = {"quant_method": "mxfp4", "modules_to_not_convert": ["model.layers.*.self_attn", "model.layers.*.mlp.router"]}
+    path.write_text(json.dumps(c, indent=2) + "\n")
+    record(model, out, seed)
+
+
 def peft_lora(out):
     """A base and a LoRA directory made by peft, with rank and alpha patterns."""
     import peft
@@ -356,6 +393,8 @@ FIXTURES = {
     "ministral3": family(hf.Ministral3Config, 29, rope_parameters=MINISTRAL, **DENSE),
     "hunyuan_v1_dense": family(hf.HunYuanDenseV1Config, 30, attention_bias=True, rope_parameters=rope("dynamic", 10000.0, alpha=50.0, factor=1.0),
                                **DENSE),
+    "gpt_oss": family(hf.GptOssConfig, 30, **GPT_OSS),
+    "gpt_oss-mxfp4": mxfp4,
     "peft": peft_lora,
     "bnb": bnb_nf4,
 }

@@ -24,7 +24,7 @@ static void glu_range(const void *ctx, int64_t begin, int64_t end, void *scratch
     const pointwise *p = ctx;
     for (int64_t i = begin; i < end; i += VEC_LANES) {
         vf slope, gate = vec_load(p->a.data, i, end - i, p->a.dt);
-        vf up = vec_load(p->b.data, i, end - i, p->b.dt);
+        vf flat, up = vmath_glu_up(p->act, vec_load(p->b.data, i, end - i, p->b.dt), &flat);
         vec_store(p->out.data, i, end - i, p->out.dt, vmath_act(p->act, gate, &slope) * up);
     }
 }
@@ -138,10 +138,10 @@ static void glu_bwd_range(const void *ctx, int64_t begin, int64_t end, void *scr
     for (int64_t i = begin; i < end; i += VEC_LANES) {
         int64_t left = end - i;
         vf slope, value = vmath_act(p->act, vec_load(p->gate.data, i, left, p->gate.dt), &slope);
-        vf up = vec_load(p->up.data, i, left, p->up.dt),
-           dy = vec_load(p->dy.data, i, left, p->dy.dt);
+        vf up_slope, up = vmath_glu_up(p->act, vec_load(p->up.data, i, left, p->up.dt), &up_slope),
+                     dy = vec_load(p->dy.data, i, left, p->dy.dt);
         vec_store(p->dgate.data, i, left, p->dgate.dt, dy * up * slope);
-        vec_store(p->dup.data, i, left, p->dup.dt, dy * value);
+        vec_store(p->dup.data, i, left, p->dup.dt, dy * value * up_slope);
         if (p->glu.data)
             vec_store(p->glu.data, i, left, p->glu.dt, value * up);
     }

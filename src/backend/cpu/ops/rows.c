@@ -150,7 +150,7 @@ enum { COLUMNS = 64 }; /* of a range */
 
 typedef struct sum {
     tensor out, x;
-    const int32_t *ids; /* row of out for each row of x; NULL: row 0 */
+    const int32_t *ids; /* row of out for each row of x, or offsets of experts; NULL: row 0 */
 } sum;
 
 static void add_row(void *dst, dtype dst_dt, const void *src, dtype src_dt, int64_t n)
@@ -196,6 +196,50 @@ void OP(sum_rows)(device *d, tensor out, tensor x)
 {
     sum p = { out, x, NULL };
     cpu_for(cpu_of(d), tensor_cols(&x), COLUMNS, sum_rows_columns, &p);
+}
+
+/* ---- biases ---- */
+
+/* The expert of row r. */
+static int64_t expert_of(const int32_t *offsets, int64_t r)
+{
+    int64_t e = 0;
+    while (offsets && r >= offsets[e + 1])
+        e++;
+    return e;
+}
+
+static void add_bias_rows(const void *ctx, int64_t begin, int64_t end, void *scratch)
+{
+    (void)scratch;
+    const sum *p = ctx;
+    int64_t n = tensor_cols(&p->out);
+    for (int64_t r = begin; r < end; r++)
+        add_row(vec_at(p->out.data, r * n, p->out.dt), p->out.dt,
+                (const float *)p->x.data + expert_of(p->ids, r) * n, DT_F32, n);
+}
+
+void OP(add_bias)(device *d, tensor y, tensor bias, tensor offsets)
+{
+    sum p = { y, bias, offsets.data };
+    cpu_for(cpu_of(d), tensor_rows(&y), cpu_step(tensor_cols(&y) * 8), add_bias_rows, &p);
+}
+
+static void add_bias_bwd_columns(const void *ctx, int64_t begin, int64_t end, void *scratch)
+{
+    (void)scratch;
+    const sum *p = ctx;
+    int64_t n = tensor_cols(&p->x), rows = tensor_rows(&p->x);
+    float *out = p->out.data;
+    for (int64_t r = 0; r < rows; r++)
+        add_row(out + expert_of(p->ids, r) * n + begin, DT_F32,
+                vec_at_const(p->x.data, r * n + begin, p->x.dt), p->x.dt, end - begin);
+}
+
+void OP(add_bias_bwd)(device *d, tensor dbias, tensor dy, tensor offsets)
+{
+    sum p = { dbias, dy, offsets.data };
+    cpu_for(cpu_of(d), tensor_cols(&dy), COLUMNS, add_bias_bwd_columns, &p);
 }
 
 typedef struct gather_bwd {

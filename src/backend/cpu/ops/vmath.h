@@ -98,11 +98,28 @@ static inline vf vmath_act(act_kind act, vf x, vf *slope)
         *slope = s * vec_fma(x * du, rest, vec_set(1.0f));
         return x * s;
     }
+    case ACT_CLAMPED: {
+        vf at = vec_select(x > 7.0f, vec_set(7.0f), x); /* NaN stays */
+        vf rest, s = vmath_sigmoid(1.702f * at, &rest);
+        *slope = vec_select(x > 7.0f, vec_set(0.0f), s * vec_fma(1.702f * at, rest, vec_set(1.0f)));
+        return at * s;
+    }
     case ACT_RELU:
         break;
     }
     *slope = vec_select(x > 0.0f, vec_set(1.0f), vec_set(0.0f));
     return vec_max(vec_set(0.0f), x); /* NaN stays */
+}
+
+/* The other factor of a GLU, and its slope. */
+static inline vf vmath_glu_up(act_kind act, vf up, vf *slope)
+{
+    *slope = vec_set(1.0f);
+    if (act != ACT_CLAMPED)
+        return up;
+    *slope = vec_select((up > 7.0f) | (up < -7.0f), vec_set(0.0f), vec_set(1.0f));
+    up = vec_select(up > 7.0f, vec_set(7.0f), up);
+    return vec_select(up < -7.0f, vec_set(-7.0f), up) + 1.0f;
 }
 
 /* ln x for normal x > 0; infinity and NaN are returned as they are. 2 atanh((m-1)/(m+1)) as a
