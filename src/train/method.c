@@ -33,31 +33,22 @@ static const struct method *find(const char *name)
 
 static pesc_status check_need(const struct method *m, const config *c)
 {
-    expert_kind kind = c->moe.kind;
-    switch (m->need) {
-    case NEED_ADAPTERS:
-        if (kind != EXPERT_ADAPTER)
-            return fail(PESC_USAGE,
-                        "method pesc trains adapters, but the model has none: run `pesc craft "
-                        "MODEL -o SPARSE` first and train SPARSE, or give --method lora");
-        break;
-    case NEED_EXPERTS:
-        if (kind != EXPERT_FFN)
-            return fail(PESC_USAGE,
-                        "method %s trains full experts, but the model has none: run `pesc "
-                        "craft MODEL -o SPARSE --kind upcycle` first and train SPARSE",
-                        m->name);
-        break;
-    case NEED_DENSE:
-        if (kind != EXPERT_NONE)
-            return fail(PESC_USAGE,
-                        "method molora makes experts of its own, but the model has some already: "
-                        "give a dense model");
-        break;
-    case NEED_ANY:
-        break;
-    }
-    return PESC_OK;
+    static const struct {
+        expert_kind kind;
+        const char *trains;
+    } needs[] = {
+        [NEED_ADAPTERS] = { EXPERT_ADAPTER,
+                            "trains adapters, but the model has none: run `pesc craft MODEL -o "
+                            "SPARSE` first and train SPARSE, or give --method lora" },
+        [NEED_EXPERTS] = { EXPERT_FFN,
+                           "trains full experts, but the model has none: run `pesc craft MODEL -o "
+                           "SPARSE --kind upcycle` first and train SPARSE" },
+        [NEED_DENSE] = { EXPERT_NONE, "makes experts of its own, but the model has some already: "
+                                      "give a dense model" },
+    };
+    if (m->need == NEED_ANY || c->moe.kind == needs[m->need].kind)
+        return PESC_OK;
+    return fail(PESC_USAGE, "method %s %s", m->name, needs[m->need].trains);
 }
 
 /* ---- LoRA targets ---- */

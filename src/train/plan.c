@@ -200,13 +200,6 @@ static void fill_report(pesc_plan_report *out, outline *s, train_spec *spec, pes
     out->fits = out->total <= out->available;
 }
 
-static pesc_status bind(outline *s, const pesc_train_options *o)
-{
-    pesc_load_options load = { 0 };
-    settings_load(o, &load);
-    return outline_bind(s, &load, o->processes);
-}
-
 pesc_status pesc_plan(pesc_device *dev, const char *path, const pesc_train_options *opt,
                       pesc_plan_report *out)
 {
@@ -219,12 +212,15 @@ pesc_status pesc_plan(pesc_device *dev, const char *path, const pesc_train_optio
     train_spec spec;
     expertcfg own = { 0 };
     pesc_train_options o;
+    pesc_load_options load = { 0 };
     pesc_plan_report r = { 0 };
     pesc_status st = settings_take(&o, opt);
     if (st == PESC_OK)
         st = outline_open(&s, dev, path, o.base);
-    if (st == PESC_OK)
-        st = bind(&s, &o);
+    if (st == PESC_OK) {
+        settings_load(&o, &load);
+        st = outline_bind(&s, &load, o.processes);
+    }
     if (st == PESC_OK)
         st = method_spec(&spec, &own, &o, &s.shape.cfg);
     if (st == PESC_OK)

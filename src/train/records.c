@@ -1,4 +1,4 @@
-#include "train/records.h"
+#include "train/trainer.h"
 
 #include "base/log.h"
 #include "base/mem.h"
@@ -212,29 +212,25 @@ static const json_t *saved_file(const json_t *files, const char *path)
     return NULL;
 }
 
-static void compare_file(const source *s, size_t i, const json_t *files, str *how)
-{
-    char path[4096], hash[17];
-    path_text(s, i, path, sizeof path);
-    str_hex(hash, source_file_hash(s, i));
-    const json_t *f = saved_file(files, path);
-    const char *was = json_string_value(json_object_get(f, "xxh3"));
-    long long bytes = (long long)json_integer_value(json_object_get(f, "bytes"));
-    const char *comma = how->n ? ", " : "";
-    if (!was)
-        str_printf(how, "%s%s is new", comma, path);
-    else if (strcmp(was, hash) != 0)
-        str_printf(how, "%s%s had %lld bytes with hash %s and has %llu with hash %s", comma, path,
-                   bytes, was, (unsigned long long)source_file_bytes(s, i), hash);
-}
-
 /* How the files of a data set differ from those that were saved under a key. */
 static void compare(const dataset *d, const json_t *saved, str *how)
 {
     const source *s = dataset_source(d);
     const json_t *files = json_object_get(saved, "files");
-    for (size_t i = 0; files && i < source_files(s); i++)
-        compare_file(s, i, files, how);
+    for (size_t i = 0; files && i < source_files(s); i++) {
+        char path[4096], hash[17];
+        path_text(s, i, path, sizeof path);
+        str_hex(hash, source_file_hash(s, i));
+        const json_t *f = saved_file(files, path);
+        const char *was = json_string_value(json_object_get(f, "xxh3"));
+        long long bytes = (long long)json_integer_value(json_object_get(f, "bytes"));
+        const char *comma = how->n ? ", " : "";
+        if (!was)
+            str_printf(how, "%s%s is new", comma, path);
+        else if (strcmp(was, hash) != 0)
+            str_printf(how, "%s%s had %lld bytes with hash %s and has %llu with hash %s", comma,
+                       path, bytes, was, (unsigned long long)source_file_bytes(s, i), hash);
+    }
     if (json_array_size(files) > source_files(s))
         str_printf(how, "%s%zu files are no longer given", how->n ? ", " : "",
                    json_array_size(files) - source_files(s));
@@ -281,15 +277,6 @@ static void tell_lengths(const pesc_trainer *t, const char *name, const pesc_dat
                (long long)t->opt.seq_len, becomes[over], none);
 }
 
-static pesc_status refuse_unused(const pesc_trainer *t)
-{
-    bool drop = dataset_how(t->data)->over == OVER_DROP;
-    return fail(PESC_USAGE, "every record is longer than seq_len %lld and %s",
-                (long long)t->opt.seq_len,
-                drop ? "is dropped; raise seq_len, or choose over_length truncate or split"
-                     : "has no answer within it; raise seq_len");
-}
-
 /* Of both data sets, so that one run of the command shows all that is wrong. */
 static pesc_status refuse_bad(const findings r[2])
 {
@@ -331,7 +318,11 @@ static pesc_status find(pesc_trainer *t, findings r[2])
     TRY(s);
     TRY(refuse_bad(r));
     if (r[0].unused.n == r[0].report.records)
-        return refuse_unused(t);
+        return fail(PESC_USAGE, "every record is longer than seq_len %lld and %s",
+                    (long long)t->opt.seq_len,
+                    dataset_how(t->data)->over == OVER_DROP
+                        ? "is dropped; raise seq_len, or choose over_length truncate or split"
+                        : "has no answer within it; raise seq_len");
     for (int i = 0; i < 2 && sets[i]; i++)
         tell_lengths(t, names[i], &r[i].report);
     t->over_length = r[0].report.over_length;

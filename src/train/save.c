@@ -1,4 +1,4 @@
-#include "train/save.h"
+#include "train/trainer.h"
 
 #include "backend/memory.h"
 #include "base/args.h"

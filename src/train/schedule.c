@@ -5,15 +5,10 @@
 
 bool schedule_find(const char *name, schedule_kind *out)
 {
-    static const struct {
-        const char *name;
-        schedule_kind kind;
-    } rows[] = { { "constant", SCHEDULE_CONSTANT },
-                 { "cosine", SCHEDULE_COSINE },
-                 { "linear", SCHEDULE_LINEAR } };
-    for (unsigned i = 0; i < sizeof rows / sizeof *rows; i++)
-        if (strcmp(rows[i].name, name) == 0) {
-            *out = rows[i].kind;
+    static const char *const names[] = { "constant", "cosine", "linear" };
+    for (int i = 0; i < 3; i++)
+        if (strcmp(names[i], name) == 0) {
+            *out = (schedule_kind)i;
             return true;
         }
     return false;

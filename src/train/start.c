@@ -1,4 +1,4 @@
-#include "train/start.h"
+#include "train/trainer.h"
 
 #include "base/log.h"
 #include "base/mem.h"
@@ -6,7 +6,6 @@
 #include "format/modeldir.h"
 #include "attach/patched.h"
 #include "run/runmodel.h"
-#include "train/records.h"
 #include "train/settings.h"
 
 #include <math.h>
@@ -48,11 +47,6 @@ void start_warmup(pesc_trainer *t)
 
 /* ---- what it is made from ---- */
 
-static uint64_t hash_text(uint64_t h, const char *s)
-{
-    return XXH3_64bits_withSeed(s, strlen(s), h);
-}
-
 /* Hashes the configuration and every weight, in the order of the files. */
 static pesc_status hash_base(const hfdir *d, uint64_t *out)
 {
@@ -62,7 +56,7 @@ static pesc_status hash_base(const hfdir *d, uint64_t *out)
     str_free(&text);
     for (size_t i = 0; i < weights_stored_count(d->ws); i++) {
         const weight *w = weights_stored_at(d->ws, i);
-        h = hash_text(h, w->name);
+        h = XXH3_64bits_withSeed(w->name, strlen(w->name), h);
         h = XXH3_64bits_withSeed(w->ne, sizeof w->ne, h + (uint64_t)w->dt);
         h = XXH3_64bits_withSeed(w->data, w->bytes, h);
         io_map_drop(w->data, w->bytes);
@@ -99,24 +93,19 @@ static pesc_status open_template(pesc_trainer *t)
     return str_ok(&text) ? PESC_OK : fail_nomem("chat_template.jinja", text.n);
 }
 
-/* Where the base is, and what later shows whether it has changed. */
-static pesc_status describe_base(const pesc_trainer *t, runstate_manifest *about)
-{
-    char *run = NULL;
-    TRY(io_absolute(&about->base, t->m->dir->top));
-    runmodel_identify(t->m->dir, &about->identity);
-    TRY(io_absolute(&run, t->opt.output));
-    pesc_status s = runbase_relative(&about->base_relative, run, about->base);
-    mem_free(run);
-    return s;
-}
-
+/* What checkpoints tell: where the base is, and what later shows whether anything has changed. */
 static pesc_status open_saver(pesc_trainer *t)
 {
     checkpoint *c = &t->files.saver;
     uint64_t base = 0;
+    char *run = NULL;
     str yaml = { 0 };
-    TRY(describe_base(t, &c->about));
+    TRY(io_absolute(&c->about.base, t->m->dir->top));
+    runmodel_identify(t->m->dir, &c->about.identity);
+    TRY(io_absolute(&run, t->opt.output));
+    pesc_status s = runbase_relative(&c->about.base_relative, run, c->about.base);
+    mem_free(run);
+    TRY(s);
     TRY(hash_base(t->m->dir, &base));
     str_hex(c->about.base_hash, base);
     str_hex(c->about.data_hash, dataset_hash(t->data));
@@ -246,14 +235,7 @@ static pesc_status resume(pesc_trainer *t)
     return s;
 }
 
-/* What rank 0 does in the directory of the run before anything is read from it, */
-static pesc_status begin_dir(pesc_trainer *t)
-{
-    TRY(rundir_begin(t->files.dir));
-    return checkpoint_fits(&t->files.saver);
-}
-
-/* and before the first step. */
+/* What rank 0 does in the directory of the run before the first step. */
 static pesc_status begin_logs(pesc_trainer *t)
 {
     const pesc_train_options *o = &t->opt;
@@ -273,7 +255,10 @@ pesc_status start_run(pesc_trainer *t)
     static const char what[] = "the start of the run";
     const pesc_train_options *o = &t->opt;
     bool leads = peers_lead(t->peers);
-    TRY(peers_agree(t->peers, what, leads ? begin_dir(t) : PESC_OK));
+    pesc_status s = leads ? rundir_begin(t->files.dir) : PESC_OK;
+    if (s == PESC_OK && leads)
+        s = checkpoint_fits(&t->files.saver);
+    TRY(peers_agree(t->peers, what, s));
     if (o->resume)
         TRY(peers_agree(t->peers, what, resume(t)));
     if (!t->files.resumed[0] && t->eval_data && o->eval_at_start)

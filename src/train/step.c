@@ -8,7 +8,6 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "run/rundir.h"
-#include "train/save.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -176,15 +175,6 @@ static pesc_status update(pesc_trainer *t, pesc_step *out)
     return t->m->dev->op->sync(t->m->dev);
 }
 
-static pesc_status load_batch(pesc_trainer *t)
-{
-    uint64_t first;
-    int32_t count = records_of(t, t->state.step, &first);
-    TRY(batch_load(t->batch, first, count));
-    t->state.epoch = (double)(first + (uint64_t)count) / (double)dataset_used(t->data);
-    return PESC_OK;
-}
-
 static void measure(pesc_trainer *t, pesc_step *out)
 {
     double seconds = out->step_seconds;
@@ -212,9 +202,12 @@ static pesc_status train_one(pesc_trainer *t, pesc_step *out)
 {
     checkpoint_state *s = &t->state;
     double began = clock_seconds();
+    uint64_t first;
     out->lr =
         schedule_lr(t->length.schedule, t->opt.lr, s->step, t->length.warmup, t->length.steps);
-    TRY(load_batch(t));
+    int32_t count = records_of(t, s->step, &first);
+    TRY(batch_load(t->batch, first, count));
+    s->epoch = (double)(first + (uint64_t)count) / (double)dataset_used(t->data);
     TRY(gradients(t, out));
     pesc_status st = update(t, out);
     advance(t);

@@ -11,10 +11,7 @@
 #include "model/cost.h"
 #include "train/method.h"
 #include "train/plan.h"
-#include "train/records.h"
-#include "train/save.h"
 #include "train/settings.h"
-#include "train/start.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -1,5 +1,6 @@
 /* trainer: a run, from its options to its last checkpoint. trainer.c opens and closes it, step.c
- * makes the steps. */
+ * makes the steps, records.c reads the data, start.c begins a run or goes on with one, save.c
+ * writes checkpoints. */
 #ifndef PESC_TRAIN_TRAINER_H
 #define PESC_TRAIN_TRAINER_H
 
@@ -64,5 +65,72 @@ struct pesc_trainer {
     step_totals totals; /* of the last step */
     watch watch;
 };
+
+/* ---- records.c: the data of the run ----
+ *
+ * It is described in RUN/records.json, by which a resumed run can tell which file has changed and
+ * need not check the same records again. */
+
+/* Opens the training data and the validation data, if there is any. */
+pesc_status records_open(pesc_trainer *t);
+
+/* Replaces batch_tokens by the batch that has as many tokens on average, by a sample of the
+ * training data. A notice tells the batch. */
+pesc_status records_batch(pesc_trainer *t);
+
+/* Reads every record, unless RUN/records.json tells that the same records were read before, and
+ * leaves those of which training makes no sequence out of the data sets of all processes: a batch
+ * is made of the others. Bad records are listed as notices, up to 20 of each data set; then
+ * PESC_FORMAT. PESC_USAGE when no record has anything to train on within seq_len. Tells as notices
+ * what becomes of records that are longer. Nothing is written. */
+pesc_status records_check(pesc_trainer *t);
+
+/* Writes RUN/records.json; the run directory must be there. */
+pesc_status records_save(const pesc_trainer *t);
+
+/* Appends how the training data differs from that of RUN/records.json, as a list of files; nothing
+ * when it is the same or not known. */
+void records_changed(const pesc_trainer *t, str *how);
+
+/* ---- start.c: how a run begins ---- */
+
+/* How far the run goes: in positions of the data, and in steps; again when t->state is another. */
+void start_length(pesc_trainer *t);
+void start_warmup(pesc_trainer *t);
+
+/* Fills in what checkpoints tell of the model, the tokenizer, the data and the options. All
+ * processes must have those of rank 0: PESC_USAGE in all of them names the rank where something
+ * differs, and what. */
+pesc_status start_identify(pesc_trainer *t);
+
+/* Reads and verifies what the run goes on from, if anything, and opens its logs. */
+pesc_status start_run(pesc_trainer *t);
+
+/* ---- save.c: checkpoints, written by a thread while the run goes on ----
+ *
+ * The weights that train and the moments are copied to host memory, and the thread writes the
+ * copy: files, hashes, the rename and the removal of older checkpoints. One checkpoint is written
+ * at a time: the next one waits for it. Without a thread, before the call returns, are written: the
+ * last checkpoint of a run and that of a stop, checkpoints of several processes, which exchange
+ * messages while they write, and those whose copy would take more than a quarter of the memory that
+ * the host has left. */
+
+/* Before the first step of a run that saves before its end: opens the thread, which touches the
+ * memory of the copies, because fresh memory would take the first copy longer than the step. */
+void save_open(pesc_trainer *t);
+
+/* Saves the finished step; the caller has settled the checkpoint before. wait: do not use the
+ * thread. *saved: it is on the disk when the call returns. */
+pesc_status save_step(pesc_trainer *t, bool wait, bool *saved);
+
+/* Looks at the checkpoint that the thread writes, and waits for its end where asked to. True: it
+ * is on the disk since this call. A failure becomes a notice. */
+bool save_settle(pesc_trainer *t, bool wait);
+
+/* The step of the newest checkpoint, with the one that is being written. */
+int64_t save_newest(pesc_trainer *t);
+
+/* Waits for the thread and ends it. */
+void save_close(pesc_trainer *t);
 
 #endif

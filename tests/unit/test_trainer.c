@@ -2,11 +2,11 @@
 
 #include "base/fault.h"
 #include "base/io.h"
+#include "train/trainer.h"
 #include "support/check.h"
 #include "support/files.h"
 #include "support/golden.h"
 #include "support/training.h"
-#include "train/save.h"
 
 #include <math.h>
 #include <stdio.h>
