@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -248,7 +249,9 @@ static pesc_status read_windows(config *c, json_where w)
             return fail_nomem("reading a configuration", (size_t)c->n_layers);
         for (int32_t i = 0; i < c->n_layers; i++)
             c->layer_windowed[i] = rule == WINDOW_FROM ? i >= c->max_window_layers
-                                                       : i % 2 == 0 && i < c->max_window_layers;
+                                   : rule == WINDOW_PATTERN
+                                       ? (i + 1) % c->window_pattern != 0
+                                       : i % 2 == 0 && i < c->max_window_layers;
     }
     return read_layer_types(c, w);
 }
@@ -519,9 +522,11 @@ static pesc_status read_all(config *c, const config_source *src)
         TRY(keys_read(c, w, fam->keys[i]));
     TRY(keys_guard(fam, w));
     TRY(check_quantization(w));
-    c->act = ACT_SILU;
-    TRY(read_act(w, "hidden_act", &c->act));
-    c->act = fam->facts.act != ACT_SILU ? fam->facts.act : c->act;
+    TRY(read_act(w, fam->act_key ? fam->act_key : "hidden_act", &c->act));
+    if (!fam->act_key && fam->facts.act != ACT_SILU)
+        c->act = fam->facts.act;
+    if (c->embed_sqrt_dim)
+        c->embed_scale = sqrtf((float)c->dim);
     TRY(read_dtype(c, w));
     TRY(read_topk_method(c, w));
     TRY(check_heads(c, w.file));

@@ -13,6 +13,8 @@
 typedef struct family family;
 
 typedef enum rope_kind { ROPE_PLAIN, ROPE_LINEAR, ROPE_LLAMA3, ROPE_YARN, ROPE_DYNAMIC } rope_kind;
+/* Where the norms of a layer are: before its two sublayers, after them (on what they add), both. */
+typedef enum norm_place { NORM_BEFORE, NORM_AFTER, NORM_AROUND } norm_place;
 typedef enum qk_norm_kind { QK_NORM_NONE, QK_NORM_HEAD, QK_NORM_ROW } qk_norm_kind;
 typedef enum expert_kind { EXPERT_NONE, EXPERT_ADAPTER, EXPERT_FFN, EXPERT_LORA } expert_kind;
 
@@ -45,18 +47,24 @@ typedef struct config {
     const char *family; /* for messages and pesc_info only */
     int32_t dim, n_layers, n_heads, n_kv_heads, head_dim, ffn_dim, vocab, context;
     float norm_eps;
+    float norm_shift; /* norms multiply by w + norm_shift: 1 in Gemma, else 0 */
+    norm_place norms;
     act_kind act;
     bool tie_embeddings, qkv_bias, o_bias, mlp_bias;
     qk_norm_kind qk_norm;
     bool qk_norm_rotated; /* queries and keys are normed after they are rotated, not before */
     /* x = embed_scale embed(id); x += residual_scale f(norm x); head(norm x) / logit_divisor */
     float embed_scale, residual_scale, logit_divisor; /* 1 where the family has none */
-    float attn_scale;                                 /* of q k; 0: 1/sqrt(qk_dim) */
+    bool embed_sqrt_dim; /* embed_scale is sqrt(dim), rounded as activations are */
+    float attn_scale;    /* of q k; 0: 1/sqrt(attn_width), and with that 0 1/sqrt(qk_dim) */
+    float attn_width;    /* query_pre_attn_scalar */
+    float attn_softcap, logit_softcap; /* z becomes cap tanh(z / cap); 0: it does not */
     float q_scale_beta; /* queries times 1 + beta ln(1 + floor(pos / original)); 0: no scale */
     bool sinks;         /* a logit for each head joins the softmax of attention */
     bool use_window;
     int32_t window;                    /* 0: none */
     int32_t max_window_layers;         /* Qwen's key; what it means is the family's window rule */
+    int32_t window_pattern;            /* every so many layers one has no window (WINDOW_PATTERN) */
     uint8_t *layer_windowed;           /* one byte a layer, owned; NULL: all alike */
     rope_rule ropes[CONFIG_MAX_ROPES]; /* [1]: of the layers with a window, where n_ropes is 2 */
     int32_t n_ropes;

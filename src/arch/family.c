@@ -41,6 +41,7 @@ uint32_t family_facts(const config *c, int32_t layer)
         return f;
     bool sparse = config_layer_sparse(c, layer);
     bool experts = sparse && c->moe.kind == EXPERT_FFN;
+    f |= c->norms == NORM_BEFORE ? FACT_NORM_BEFORE : 0;
     f |= c->qkv_bias ? FACT_QKV_BIAS : 0;
     f |= c->o_bias ? FACT_O_BIAS : 0;
     f |= c->mlp_bias ? FACT_MLP_BIAS : 0;

@@ -49,6 +49,7 @@ enum {
     FACT_SHARED_GATE = 1 << 13,
     FACT_MOLORA = 1 << 14,      /* whose experts are LoRA of the plain FFN's linears */
     FACT_ROUTER_BIAS = 1 << 15, /* the router has a bias that chooses experts */
+    FACT_NORM_BEFORE = 1 << 16, /* norms of llama: one before each sublayer */
 };
 
 enum {
@@ -91,6 +92,7 @@ typedef enum window_rule {
     WINDOW_ALL,       /* every layer */
     WINDOW_FROM,      /* layers from max_window_layers on */
     WINDOW_ALTERNATE, /* every second layer below max_window_layers */
+    WINDOW_PATTERN,   /* all but layers window_pattern - 1, 2 window_pattern - 1, ... */
 } window_rule;
 
 enum { FAMILY_MAX_TABLES = 6 };
@@ -104,9 +106,10 @@ struct family {
     const fused_rule *fused; /* NULL: none; the last has no name. Of several that hold the same part
                                 files have one, and the first is written */
     window_rule window;
-    bool adapters;    /* PESC: a dense model with adapters as experts */
-    const char *chat; /* format of models that bring no template; NULL: none */
-    config facts;     /* what holds without being written */
+    const char *act_key; /* of the activation; NULL: hidden_act */
+    bool adapters;       /* PESC: a dense model with adapters as experts */
+    const char *chat;    /* format of models that bring no template; NULL: none */
+    config facts;        /* what holds without being written */
 };
 
 /* The rows: each array ends with one without a name. Then the tables that adapters, or a mixture of

@@ -60,6 +60,36 @@ static const config_key hunyuan_keys[] = {
     { 0 },
 };
 
+static const config_key olmo2_keys[] = {
+    FLAG("attention_bias", qkv_bias, false),
+    FLAG("attention_bias", o_bias, false),
+    INT_OR_NULL("sliding_window", window, 1, MAX_CONTEXT, 4096),
+    REAL("rms_norm_eps", norm_eps, 1e-30, 1, 1e-5),
+    { 0 },
+};
+
+static const config_key gemma_keys[] = {
+    INT("head_dim", head_dim, 1, 1 << 14, 256),
+    REAL("query_pre_attn_scalar", attn_width, 1e-6, 1e6, 256),
+    INT_OR_NULL("sliding_window", window, 1, MAX_CONTEXT, 4096),
+    FLAG("tie_word_embeddings", tie_embeddings, true),
+    FLAG("attention_bias", qkv_bias, false),
+    FLAG("attention_bias", o_bias, false),
+    { 0 },
+};
+
+static const config_key gemma2_keys[] = {
+    REAL_OR_NULL("attn_logit_softcapping", attn_softcap, 1e-3, 1e6, 50),
+    REAL_OR_NULL("final_logit_softcapping", logit_softcap, 1e-3, 1e6, 30),
+    { 0 },
+};
+
+static const config_key gemma3_keys[] = {
+    REAL_OR_NULL("final_logit_softcapping", logit_softcap, 1e-3, 1e6, 0),
+    INT("sliding_window_pattern", window_pattern, 1, MAX_LAYERS, 6),
+    { 0 },
+};
+
 /* ---- tensors ---- */
 
 /* HunYuan's names of the norms, which come after the rotation. */
@@ -185,6 +215,60 @@ const family dense_families[] = {
         .keys = { common_keys, hunyuan_keys },
         .tensors = { frame_tensors, attention_tensors, hunyuan_tensors },
         .facts = { .qk_norm = QK_NORM_HEAD, .qk_norm_rotated = true },
+    },
+    {
+        .name = "olmo2",
+        .model_type = "olmo2",
+        .causal = "Olmo2ForCausalLM",
+        .keys = { common_keys, olmo2_keys },
+        .tensors = { frame_tensors, attention_tensors, qk_norm_tensors, norm_after_tensors },
+        .facts = { .norms = NORM_AFTER, .qk_norm = QK_NORM_ROW },
+    },
+    {
+        .name = "olmo3",
+        .model_type = "olmo3",
+        .causal = "Olmo3ForCausalLM",
+        .keys = { common_keys, olmo2_keys },
+        .tensors = { frame_tensors, attention_tensors, qk_norm_tensors, norm_after_tensors },
+        .window = WINDOW_PATTERN,
+        .facts = { .norms = NORM_AFTER,
+                   .qk_norm = QK_NORM_ROW,
+                   .use_window = true,
+                   .window_pattern = 4,
+                   .n_ropes = 2,
+                   .ropes = { { .theta = 5e5F }, { .theta = 5e5F } } },
+    },
+    {
+        .name = "gemma2",
+        .model_type = "gemma2",
+        .causal = "Gemma2ForCausalLM",
+        .keys = { common_keys, gemma_keys, gemma2_keys },
+        .tensors = { frame_tensors, attention_tensors, sandwich_tensors },
+        .window = WINDOW_PATTERN,
+        .act_key = "hidden_activation",
+        .facts = { .norms = NORM_AROUND,
+                   .norm_shift = 1,
+                   .act = ACT_GELU_TANH,
+                   .embed_sqrt_dim = true,
+                   .use_window = true,
+                   .window_pattern = 2 },
+    },
+    {
+        .name = "gemma3",
+        .model_type = "gemma3_text",
+        .causal = "Gemma3ForCausalLM",
+        .keys = { common_keys, gemma_keys, gemma3_keys },
+        .tensors = { frame_tensors, attention_tensors, qk_norm_tensors, sandwich_tensors },
+        .window = WINDOW_PATTERN,
+        .act_key = "hidden_activation",
+        .facts = { .norms = NORM_AROUND,
+                   .norm_shift = 1,
+                   .act = ACT_GELU_TANH,
+                   .qk_norm = QK_NORM_HEAD,
+                   .embed_sqrt_dim = true,
+                   .use_window = true,
+                   .n_ropes = 2,
+                   .ropes = { { .theta = 1e6F }, { .theta = 1e4F } } },
     },
     { 0 },
 };

@@ -67,8 +67,9 @@ const tensor_rule frame_tensors[] = {
     { "model.embed_tokens.weight", "VC", 0, RULE_GLOBAL, MODEL(embed), INIT_NORMAL },
     { "model.norm.weight", "C", 0, RULE_GLOBAL | RULE_F32, MODEL(final_norm), INIT_ONE },
     { "lm_head.weight", "VC", FACT_UNTIED, RULE_GLOBAL, MODEL(head), INIT_NORMAL },
-    { "input_layernorm.weight", "C", 0, RULE_F32, BLOCK(attn_norm), INIT_ONE },
-    { "post_attention_layernorm.weight", "C", 0, RULE_F32, BLOCK(ffn_norm), INIT_ONE },
+    { "input_layernorm.weight", "C", FACT_NORM_BEFORE, RULE_F32, BLOCK(attn_norm), INIT_ONE },
+    { "post_attention_layernorm.weight", "C", FACT_NORM_BEFORE, RULE_F32, BLOCK(ffn_norm),
+      INIT_ONE },
     { "self_attn.o_proj.weight", "CO", 0, WEIGHT, BLOCK(o.w), INIT_NORMAL },
     { "self_attn.o_proj.bias", "C", FACT_O_BIAS, RULE_F32, BLOCK(o.bias), INIT_ZERO },
     { "mlp.gate_proj.weight", "FC", FACT_FFN, WEIGHT, BLOCK(ffn.gate.w), INIT_NORMAL },
@@ -89,6 +90,22 @@ const tensor_rule attention_tensors[] = {
     { "self_attn.q_proj.bias", "H", FACT_QKV_BIAS, RULE_F32, BLOCK(q.bias), INIT_ZERO },
     { "self_attn.k_proj.bias", "K", FACT_QKV_BIAS, RULE_F32, BLOCK(k.bias), INIT_ZERO },
     { "self_attn.v_proj.bias", "K", FACT_QKV_BIAS, RULE_F32, BLOCK(v.bias), INIT_ZERO },
+    { 0 },
+};
+
+/* Norms before and after each sublayer, by Gemma's names. */
+const tensor_rule sandwich_tensors[] = {
+    { "input_layernorm.weight", "C", 0, RULE_F32, BLOCK(attn_norm), INIT_ONE },
+    { "post_attention_layernorm.weight", "C", 0, RULE_F32, BLOCK(attn_post), INIT_ONE },
+    { "pre_feedforward_layernorm.weight", "C", 0, RULE_F32, BLOCK(ffn_norm), INIT_ONE },
+    { "post_feedforward_layernorm.weight", "C", 0, RULE_F32, BLOCK(ffn_post), INIT_ONE },
+    { 0 },
+};
+
+/* OLMo 2: norms after the sublayers alone. */
+const tensor_rule norm_after_tensors[] = {
+    { "post_attention_layernorm.weight", "C", 0, RULE_F32, BLOCK(attn_post), INIT_ONE },
+    { "post_feedforward_layernorm.weight", "C", 0, RULE_F32, BLOCK(ffn_post), INIT_ONE },
     { 0 },
 };
 

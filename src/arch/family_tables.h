@@ -33,6 +33,10 @@ enum {
     {                                                                                              \
         names, KEY_F32, KEY_OPTIONAL, offsetof(config, field), def, lo, hi                         \
     }
+#define REAL_OR_NULL(names, field, lo, hi, def)                                                    \
+    {                                                                                              \
+        names, KEY_F32, KEY_NULLABLE, offsetof(config, field), def, lo, hi                         \
+    }
 #define FLAG(names, field, def)                                                                    \
     {                                                                                              \
         names, KEY_BOOL, KEY_OPTIONAL, offsetof(config, field), def, 0, 1                          \
@@ -43,6 +47,7 @@ enum {
 #define WEIGHT (RULE_LINEAR | RULE_QUANT)
 
 extern const config_key common_keys[], llama_keys[], qwen2_keys[], granite_keys[];
-extern const tensor_rule frame_tensors[], attention_tensors[], qk_norm_tensors[];
+extern const tensor_rule frame_tensors[], attention_tensors[], qk_norm_tensors[],
+    sandwich_tensors[], norm_after_tensors[];
 
 #endif

@@ -128,6 +128,7 @@ static const struct {
     { "logits_scaling", 1, NULL },
     { "logit_scale", 1, NULL },
     { "attention_sinks", 0, NULL },
+    { "use_bidirectional_attention", 0, NULL },
     { "use_qk_norm", 0, NULL },
     { "use_bias", 0, NULL },
     { "swiglu_limit", 7, NULL },

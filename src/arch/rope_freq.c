@@ -272,7 +272,8 @@ float rope_table_scale(const rope_rule *r)
 float rope_attention_scale(const config *c)
 {
     const rope_rule *r = &c->ropes[0];
-    double scale = c->attn_scale != 0 ? (double)c->attn_scale : 1 / sqrt(config_qk_dim(c));
+    double width = c->attn_width != 0 ? (double)c->attn_width : config_qk_dim(c);
+    double scale = c->attn_scale != 0 ? (double)c->attn_scale : 1 / sqrt(width);
     if (config_mla(c) && r->kind != ROPE_PLAIN && r->mscale_all != 0) {
         double m = mscale((double)r->factor, (double)r->mscale_all);
         scale *= m * m;

@@ -2,6 +2,7 @@
 
 #include "arch/rope_freq.h"
 #include "base/mem.h"
+#include "tensor/bf16.h"
 
 pesc_status shape_open(model_shape *s)
 {
@@ -17,7 +18,14 @@ pesc_status shape_open(model_shape *s)
     for (int32_t i = 0; i < c->n_ropes; i++)
         s->rope_scale[i] = rope_table_scale(&c->ropes[i]);
     s->attn_scale = rope_attention_scale(c);
-    s->embed_scale = c->embed_scale / c->residual_scale;
     s->stream_eps = c->norm_eps / (c->residual_scale * c->residual_scale);
     return PESC_OK;
+}
+
+float shape_embed_scale(const model_shape *s)
+{
+    const config *c = &s->cfg;
+    float scale = c->embed_scale / c->residual_scale;
+    bool rounded = c->embed_sqrt_dim && s->act_dt == DT_BF16;
+    return rounded ? bf16_to_f32(bf16_from_f32(scale)) : scale;
 }

@@ -75,7 +75,8 @@ typedef struct mla {
 } mla;
 
 typedef struct block {
-    tensor attn_norm, ffn_norm; /* [C] f32 */
+    tensor attn_norm, ffn_norm; /* [C] f32: before the sublayers; absent: none */
+    tensor ffn_post, attn_post; /* [C] f32: of what they add; absent: none */
     linear q, k, v, o;          /* [H,C] [K,C] [K,C] [C,H] */
     tensor q_norm, k_norm;      /* [head_dim], or [H] and [K]; absent: none */
     tensor sinks;               /* [heads] f32 or absent */
@@ -104,7 +105,7 @@ typedef struct model_shape {
     /* The residual stream is kept divided by residual_scale: then what sublayers add is added as it
      * is, the embeddings are larger by as much, and the norms of the stream, which no common factor
      * changes, have their epsilon divided by its square. */
-    float embed_scale, stream_eps;
+    float stream_eps;
     int32_t lora_rank;     /* the largest; 0: no LoRA */
     int32_t expert_rank;   /* of the LoRA on full experts, the largest; 0: none */
     int32_t bank_columns;  /* of the widest bank; 0: no served adapter is a LoRA */
@@ -113,5 +114,8 @@ typedef struct model_shape {
 
 /* Allocates the blocks of a shape whose configuration is read, and sets what follows from that. */
 pesc_status shape_open(model_shape *s);
+
+/* On the embeddings, as the stream takes them. */
+float shape_embed_scale(const model_shape *s);
 
 #endif

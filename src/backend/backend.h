@@ -152,6 +152,7 @@ typedef struct attention {
     int32_t n_heads, n_kv_heads, qk_dim, v_dim;
     int32_t window; /* 0: unlimited */
     float scale;
+    float softcap; /* a scaled score s becomes softcap tanh(s / softcap); 0: it does not */
 } attention;
 
 /* Rotates columns [offset, offset + rot_dim) of each head of x [T, n_heads*head_dim] in place.
@@ -173,15 +174,15 @@ typedef struct copy_heads {
     bool accumulate; /* dst += the heads in order; with dst_head 0 the sum over heads (backward) */
 } copy_heads;
 
-/* RMS norm of rows as wide as w: out = w x rstd. Two neighbours can be fused with it:
+/* RMS norm of rows as wide as w: out = (w + shift) x rstd. Two neighbours can be fused with it:
  *   prologue: x + add + sum_slot rows[inverse[t*k+slot]] (slots in order) is normalised instead of
  *             x, and written to `sum`
- *   epilogue: logits = router (w x rstd), from the f32 values before out rounds them */
+ *   epilogue: logits = router ((w + shift) x rstd), from the f32 values before out rounds them */
 typedef struct norm_fwd {
     tensor out; /* absent: not wanted */
     tensor x, w;
     tensor rstd; /* f32 [rows]; absent: not wanted */
-    float eps;
+    float eps, shift;
     tensor sum;            /* like x, f32, and may be x; absent: nothing is added */
     tensor add;            /* act [T,C]; absent: none */
     tensor rows, inverse;  /* act [T*k,C], i32 [T*k]; absent: none */
@@ -224,8 +225,8 @@ typedef struct experts_fwd {
 
 /* ---- backward and training ---- */
 
-/* dx = rstd (w d - x rstd^2 mean(w d x)), where d = dy (+ dlogits router, where dlogits is given;
- * dy may then be overwritten). dx may be dy. */
+/* dx = rstd (w d - x rstd^2 mean(w d x)) with w + shift for w, where d = dy (+ dlogits router,
+ * where dlogits is given; dy may then be overwritten). dx may be dy. */
 typedef struct norm_bwd {
     tensor dx;              /* absent: not wanted */
     tensor dy, x, w, rstd;  /* rstd f32 [rows], from forward */
@@ -234,6 +235,7 @@ typedef struct norm_bwd {
     tensor drouter;         /* f32 [E,C], accumulates; absent: not wanted */
     tensor copy;            /* act: receives dx too, rounded; absent: not wanted */
     bool accumulate;        /* dx +=: the input was the residual stream */
+    float shift;
 } norm_bwd;
 
 /* dgate may be gate or dy, dup may be up. */
@@ -378,6 +380,10 @@ struct ops {
                         int32_t n_experts); /* stable: order[r] = t*k+slot, inverse[t*k+slot] = r */
     void (*scatter_add)(device *d, tensor y, tensor x, tensor gates, tensor inverse, float scale);
     /* y[t] += scale * sum_slot gates[t,slot] * x[inverse[t*k+slot]], slots in order */
+
+    /* y = cap tanh(y / cap), f32; dx = dy (1 - (y / cap)^2) with the y of forward; dx may be dy */
+    void (*softcap)(device *d, tensor y, float cap);
+    void (*softcap_bwd)(device *d, tensor dx, tensor dy, tensor y, float cap);
 
     /* loss: per row, -log softmax(logits)[target]; target -100 gives 0 */
     void (*xent_fwd)(device *d, tensor loss, tensor logits, tensor targets);

@@ -40,6 +40,8 @@
       (in, y, x, g, i, k))                                                                         \
     X(adapters_fwd, (device *d, const adapters_fwd *a), (in, a))                                   \
     X(experts_fwd, (device *d, const experts_fwd *a), (in, a))                                     \
+    X(softcap, (device *d, tensor y, float k), (in, y, k))                                         \
+    X(softcap_bwd, (device *d, tensor x, tensor dy, tensor y, float k), (in, x, dy, y, k))         \
     X(xent_fwd, (device *d, tensor y, tensor l, tensor t), (in, y, l, t))                          \
     X(token_score, (device *d, tensor y, tensor b, tensor l, tensor p), (in, y, b, l, p))          \
     X(rmsnorm_bwd, (device *d, const norm_bwd *a), (in, a))                                        \

@@ -148,6 +148,8 @@ static const struct {
     FACT("mlp_bias", mlp_bias),
     FACT("q_norm", qk_norm),
     FACT("rope_theta", ropes[0].theta),
+    FACT("rope_local_base_freq", ropes[1].theta),
+    FACT("rope_parameters", ropes[1].kind),
     FACT("rope_scaling", ropes[0].kind),
     FACT("rope_scaling", rope_interleaved),
     FACT("rope_scaling", ropes[0].factor),
@@ -166,6 +168,9 @@ static const struct {
     FACT("residual_multiplier", residual_scale),
     FACT("attention_multiplier", attn_scale),
     FACT("logits_scaling", logit_divisor),
+    FACT("query_pre_attn_scalar", attn_width),
+    FACT("attn_logit_softcapping", attn_softcap),
+    FACT("final_logit_softcapping", logit_softcap),
     FACT("kv_lora_rank", kv_lora_rank),
     FACT("q_lora_rank", q_lora_rank),
 };

@@ -133,7 +133,8 @@ static void norm_heads(const pass *p, tensor out, tensor x, tensor w, tensor rst
                                                  .x = tensor_view2(&x, rows, width),
                                                  .w = w,
                                                  .rstd = rstd,
-                                                 .eps = p->m->cfg.norm_eps });
+                                                 .eps = p->m->cfg.norm_eps,
+                                                 .shift = p->m->cfg.norm_shift });
 }
 
 /* With a cache the op of attention rotates whole heads while it writes them there. */
@@ -268,7 +269,8 @@ static attention attention_args(const pass *p, const block *b)
                         .qk_dim = config_qk_dim(c),
                         .v_dim = config_v_dim(c),
                         .window = b->window,
-                        .scale = p->m->attn_scale };
+                        .scale = p->m->attn_scale,
+                        .softcap = c->attn_softcap };
 }
 
 void attention_fwd(const pass *p, const block *b, int32_t layer, tensor y, tensor h)
@@ -316,6 +318,7 @@ static void norm_heads_bwd(const pass *p, tensor dx, norm_bwd n)
     int64_t width = n.w.ne[0], rows = tensor_count(&dx) / width;
     n.dx = n.dy = tensor_view2(&dx, rows, width);
     n.x = tensor_view2(&n.x, rows, width);
+    n.shift = p->m->cfg.norm_shift;
     p->dev->op->rmsnorm_bwd(p->dev, &n);
 }
 

@@ -18,6 +18,10 @@ void block_layout(block_acts *a, arena *mem, const acts_plan *plan)
     a->y = share ? share->y : tensor_take2(mem, plan->dt, n, dim);
     a->f = a->y;
     a->attn_h = plan->train ? tensor_take2(mem, plan->dt, n, dim) : a->h;
+    if (c->norms != NORM_BEFORE) {
+        a->attn_raw = tensor_take2(mem, plan->dt, n, dim);
+        a->ffn_raw = tensor_take2(mem, plan->dt, n, dim);
+    }
     attention_layout(&a->attn, mem, plan);
     if (plain)
         ffn_layout(&a->ffn, mem, plan, c->ffn_dim, share ? &share->ffn : NULL);
@@ -28,6 +32,10 @@ void block_layout(block_acts *a, arena *mem, const acts_plan *plan)
     a->middle = tensor_take2(mem, DT_F32, n, dim);
     a->attn_rstd = tensor_take1(mem, DT_F32, n);
     a->ffn_rstd = tensor_take1(mem, DT_F32, n);
+    if (c->norms != NORM_BEFORE) {
+        a->attn_post_rstd = tensor_take1(mem, DT_F32, n);
+        a->ffn_post_rstd = tensor_take1(mem, DT_F32, n);
+    }
 }
 
 void block_layout_partial(block_acts *a, arena *mem, const acts_plan *plan)
@@ -47,10 +55,31 @@ void block_layout_partial(block_acts *a, arena *mem, const acts_plan *plan)
 
 /* ---- the residual stream ---- */
 
+/* The same without a norm: out = the sum, rounded. Norms after sublayers leave nothing in rows. */
+static void stream_plain(pass *p, tensor to, norm_fwd n)
+{
+    const ops *op = p->dev->op;
+    residual *s = &p->stream;
+    if (to.data != s->x.data)
+        op->copy(p->dev, to.data, s->x.data, tensor_bytes(&to));
+    if (s->add.data)
+        op->add(p->dev, to, s->add, 1);
+    if (n.out.data)
+        op->convert(p->dev, n.out, to);
+    if (n.logits.data)
+        op->matmul(p->dev, &(mm){ .out = n.logits, .a = to, .b = n.router, .scale = 1 });
+    *s = (residual){ .x = to };
+}
+
 /* Adds what is to be added to the stream, keeps the sum in `to`, and computes its norm. */
 static void stream_norm(pass *p, tensor to, norm_fwd n)
 {
     residual *s = &p->stream;
+    if (!n.w.data) {
+        stream_plain(p, to, n);
+        return;
+    }
+    n.shift = p->m->cfg.norm_shift;
     n.x = s->x;
     n.add = s->add;
     n.rows = s->rows;
@@ -86,21 +115,50 @@ static void ffn_norm_fwd(pass *p, const block *b)
                                 .router = b->moe.shared_gate });
 }
 
+/* The norm after a sublayer: y = norm raw, which the stream is to add. */
+static void post_norm_fwd(pass *p, tensor raw, tensor w, tensor rstd)
+{
+    const config *c = &p->m->cfg;
+    p->dev->op->rmsnorm_fwd(p->dev, &(norm_fwd){ .out = p->acts.y,
+                                                 .x = raw,
+                                                 .w = w,
+                                                 .rstd = rstd,
+                                                 .eps = c->norm_eps,
+                                                 .shift = c->norm_shift });
+    p->stream.add = p->acts.y;
+}
+
 /* ---- forward ---- */
 
-/* Recomputing needs the FFN's output only where adapters read it and it was not kept. */
+/* Recomputing needs the FFN's output only where adapters or a norm after it read it and it was not
+ * kept. */
 static void dense_fwd(pass *p, const block *b)
 {
     const block_acts *a = &p->acts;
-    bool wanted = !pass_recomputes(p) || (b->sparse && !pass_has_partial(p));
-    ffn_fwd(p, &b->ffn, &a->ffn, wanted ? a->f : (tensor){ 0 }, a->h);
-    p->stream.add = a->f;
+    bool post = b->ffn_post.data && !b->sparse;
+    bool wanted = !pass_recomputes(p) || (b->sparse && !pass_has_partial(p)) || post;
+    tensor f = post ? a->ffn_raw : a->f;
+    ffn_fwd(p, &b->ffn, &a->ffn, wanted ? f : (tensor){ 0 }, a->h);
+    p->stream.add = f;
+    if (post)
+        post_norm_fwd(p, f, b->ffn_post, a->ffn_post_rstd);
+}
+
+/* Adds the rows of adapters to the FFN's output and norms the sum. */
+static void post_norm_adapters(pass *p, const block *b)
+{
+    const block_acts *a = &p->acts;
+    const ops *op = p->dev->op;
+    op->copy(p->dev, a->ffn_raw.data, a->f.data, tensor_bytes(&a->f));
+    op->gather_rows_bwd(p->dev, a->ffn_raw, a->moe.out, a->moe.inverse, p->m->cfg.moe.topk.k, true);
+    post_norm_fwd(p, a->ffn_raw, b->ffn_post, a->ffn_post_rstd);
 }
 
 static void sparse_fwd(pass *p, const block *b)
 {
     const block_acts *a = &p->acts;
-    if (moe_adapters_few(p)) {
+    const bool post = b->ffn_post.data;
+    if (!post && moe_adapters_few(p)) {
         dense_fwd(p, b);
         moe_adapters_add(p, b, p->stream.x, a->f);
         p->stream.add = (tensor){ 0 };
@@ -112,14 +170,21 @@ static void sparse_fwd(pass *p, const block *b)
     case EXPERT_ADAPTER:
         dense_fwd(p, b);
         moe_adapter_fwd(p, b, a->f);
+        if (post) {
+            post_norm_adapters(p, b);
+            break;
+        }
         p->stream.rows = a->moe.out;
         p->stream.inverse = a->moe.inverse;
         break;
     case EXPERT_LORA:
-        moe_lora_fwd(p, b, a->y, a->h);
+        moe_lora_fwd(p, b, post ? a->ffn_raw : a->y, a->h);
         p->stream.add = a->y;
+        if (post)
+            post_norm_fwd(p, a->ffn_raw, b->ffn_post, a->ffn_post_rstd);
         break;
     default: /* experts add to the stream in place, so not to the one that backward reads */
+        ASSERT(!post);
         if (p->stream.x.data != p->x.data)
             p->dev->op->copy(p->dev, p->x.data, p->stream.x.data, tensor_bytes(&p->x));
         p->stream.x = p->x;
@@ -132,8 +197,11 @@ void block_attention_fwd(pass *p, int32_t layer, tensor x)
     const block *b = &p->m->w.blocks[layer];
     const block_acts *a = &p->acts;
     stream_norm(p, x, (norm_fwd){ .out = a->attn_h, .w = b->attn_norm, .rstd = a->attn_rstd });
-    attention_fwd(p, b, layer, a->y, a->attn_h);
+    const bool post = b->attn_post.data;
+    attention_fwd(p, b, layer, post ? a->attn_raw : a->y, a->attn_h);
     p->stream.add = a->y;
+    if (post)
+        post_norm_fwd(p, a->attn_raw, b->attn_post, a->attn_post_rstd);
     ffn_norm_fwd(p, b);
 }
 
@@ -161,9 +229,14 @@ void block_route(pass *p, int32_t layer, tensor x)
 void block_restore(const pass *p, const block *b)
 {
     const block_acts *a = &p->acts;
-    p->dev->op->rmsnorm_fwd(
-        p->dev,
-        &(norm_fwd){ .out = a->h, .x = a->middle, .w = b->ffn_norm, .eps = p->m->stream_eps });
+    if (b->ffn_norm.data)
+        p->dev->op->rmsnorm_fwd(p->dev, &(norm_fwd){ .out = a->h,
+                                                     .x = a->middle,
+                                                     .w = b->ffn_norm,
+                                                     .eps = p->m->stream_eps,
+                                                     .shift = p->m->cfg.norm_shift });
+    else
+        p->dev->op->convert(p->dev, a->h, a->middle);
     if (b->sparse)
         moe_restore(p, a->h);
 }
@@ -196,10 +269,48 @@ static void ffn_sublayer_bwd(const pass *p, const block *b, const block *g, tens
     moe_router_bwd(p, g);
 }
 
+/* dy becomes the gradient of what a sublayer gave to the norm after it; w absent: there is none. */
+static void post_norm_bwd(const pass *p, norm_bwd n)
+{
+    if (!n.w.data)
+        return;
+    n.dx = n.dy = p->train->grads.dy;
+    n.shift = p->m->cfg.norm_shift;
+    p->dev->op->rmsnorm_bwd(p->dev, &n);
+}
+
+/* Without a norm the sublayer read the stream, and so did the router. */
+static void stream_plain_bwd(const pass *p, norm_bwd n)
+{
+    const ops *op = p->dev->op;
+    const train_grads *d = &p->train->grads;
+    if (n.drouter.data)
+        op->matmul(p->dev, &(mm){ .layout = MM_TN,
+                                  .out = n.drouter,
+                                  .a = n.dlogits,
+                                  .b = n.x,
+                                  .scale = 1,
+                                  .accumulate = true });
+    if (n.dlogits.data)
+        op->matmul(p->dev, &(mm){ .layout = MM_NN,
+                                  .out = d->dx,
+                                  .a = n.dlogits,
+                                  .b = n.router,
+                                  .scale = 1,
+                                  .accumulate = true });
+    op->add(p->dev, d->dx, d->dh, 1);
+    op->convert(p->dev, d->dy, d->dx);
+}
+
 /* Adds the gradient that comes through a norm to dx of the residual stream; dy becomes dx rounded.
  */
 static void stream_norm_bwd(const pass *p, norm_bwd n)
 {
+    if (!n.w.data) {
+        stream_plain_bwd(p, n);
+        return;
+    }
+    n.shift = p->m->cfg.norm_shift;
     n.dx = p->train->grads.dx;
     n.dy = p->train->grads.dh;
     n.copy = p->train->grads.dy;
@@ -213,6 +324,9 @@ static void ffn_and_norm_bwd(const pass *p, const block *b, const block *g, bool
     const block_acts *a = &p->acts;
     const train_grads *d = &p->train->grads;
     wanted = wanted || g->ffn_norm.data;
+    post_norm_bwd(
+        p, (norm_bwd){
+               .x = a->ffn_raw, .w = b->ffn_post, .rstd = a->ffn_post_rstd, .dw = g->ffn_post });
     ffn_sublayer_bwd(p, b, g, wanted ? d->dh : (tensor){ 0 });
     norm_bwd n = { .x = a->middle, .w = b->ffn_norm, .rstd = a->ffn_rstd, .dw = g->ffn_norm };
     if (b->sparse) {
@@ -222,8 +336,17 @@ static void ffn_and_norm_bwd(const pass *p, const block *b, const block *g, bool
     }
     if (wanted)
         stream_norm_bwd(p, n);
-    else if (n.drouter.data)
+    else if (n.drouter.data && n.w.data) {
+        n.shift = p->m->cfg.norm_shift;
         p->dev->op->rmsnorm_bwd(p->dev, &n);
+    } else if (n.drouter.data) {
+        p->dev->op->matmul(p->dev, &(mm){ .layout = MM_TN,
+                                          .out = n.drouter,
+                                          .a = n.dlogits,
+                                          .b = n.x,
+                                          .scale = 1,
+                                          .accumulate = true });
+    }
 }
 
 void block_bwd(const pass *p, int32_t layer, tensor x)
@@ -239,6 +362,10 @@ void block_bwd(const pass *p, int32_t layer, tensor x)
         return;
     bool wanted = below || g->attn_norm.data;
     tensor dh = wanted ? t->grads.dh : (tensor){ 0 };
+    post_norm_bwd(p, (norm_bwd){ .x = a->attn_raw,
+                                 .w = b->attn_post,
+                                 .rstd = a->attn_post_rstd,
+                                 .dw = g->attn_post });
     attention_layer_bwd(p, b, g, (attention_flow){ dh, t->grads.dy, a->attn_h });
     if (wanted)
         stream_norm_bwd(

@@ -1,4 +1,6 @@
 /* block: one decoder layer of two sublayers: x += attention(norm x); x += ffn or experts(norm x).
+ * Some families norm what a sublayer adds as well, or instead: x += norm attention(x). Adapters are
+ * part of what their FFN adds, so such a norm comes after them.
  * The residual stream x is f32 whatever the activations are. */
 #ifndef PESC_MODEL_BLOCK_H
 #define PESC_MODEL_BLOCK_H
@@ -16,6 +18,8 @@ typedef struct block_acts {
     tensor y; /* [T,C]: what a sublayer adds; shared */
     tensor
         f; /* [T,C]: the FFN's output: y, except where a partial checkpoint keeps it for adapters */
+    tensor attn_raw, ffn_raw; /* [T,C]: what the sublayers give to the norms after them */
+    tensor attn_post_rstd, ffn_post_rstd; /* f32 [T]: of these norms; training */
     attention_acts attn;
     ffn_acts ffn;
     moe_acts moe;

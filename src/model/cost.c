@@ -74,6 +74,8 @@ static int stage_of(const tensor_rule *r)
     } rows[] = {
         { offsetof(block, attn_norm), sizeof(tensor), STAGE_NORM },
         { offsetof(block, ffn_norm), sizeof(tensor), STAGE_FFN_NORM },
+        { offsetof(block, attn_post), sizeof(tensor), STAGE_O },
+        { offsetof(block, ffn_post), sizeof(tensor), STAGE_DOWN },
         { offsetof(block, o), sizeof(linear), STAGE_O },
         { offsetof(block, mla.q_b), sizeof(linear), STAGE_LATENT },
         { offsetof(block, mla.kv_b), sizeof(linear), STAGE_LATENT },

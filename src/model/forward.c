@@ -22,8 +22,9 @@ void model_embed(pass *p)
 {
     const model_shape *m = p->m;
     p->dev->op->embed(p->dev, p->x, m->w.embed, p->ids);
-    if (m->embed_scale != 1)
-        p->dev->op->scale_rows(p->dev, p->x, (tensor){ 0 }, m->embed_scale);
+    const float scale = shape_embed_scale(m);
+    if (scale != 1)
+        p->dev->op->scale_rows(p->dev, p->x, (tensor){ 0 }, scale);
     p->stream = (residual){ .x = p->x };
     rope_tables(p);
 }
@@ -36,13 +37,17 @@ tensor model_head(const pass *p, tensor rows, tensor rstd)
     tensor last = tensor_slice(&p->last, 0, n), last_h = tensor_slice(&p->last_h, 0, n);
     tensor logits = tensor_slice(&p->logits, 0, n);
     op->gather_rows(p->dev, last, p->x, rows, 1);
-    op->rmsnorm_fwd(
-        p->dev,
-        &(norm_fwd){
-            .out = last_h, .x = last, .w = m->w.final_norm, .rstd = rstd, .eps = m->stream_eps });
+    op->rmsnorm_fwd(p->dev, &(norm_fwd){ .out = last_h,
+                                         .x = last,
+                                         .w = m->w.final_norm,
+                                         .rstd = rstd,
+                                         .eps = m->stream_eps,
+                                         .shift = m->cfg.norm_shift });
     op->matmul(
         p->dev,
         &(mm){ .out = logits, .a = last_h, .b = m->w.head, .scale = 1 / m->cfg.logit_divisor });
+    if (m->cfg.logit_softcap > 0)
+        op->softcap(p->dev, logits, m->cfg.logit_softcap);
     return logits;
 }
 

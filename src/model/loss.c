@@ -128,7 +128,8 @@ static void head_bwd(const pass *p, tensor rows, tensor dlogits)
                                          .x = tensor_slice(&p->last, 0, n),
                                          .w = m->w.final_norm,
                                          .rstd = tensor_slice(&t->last_rstd, 0, n),
-                                         .dw = g->final_norm });
+                                         .dw = g->final_norm,
+                                         .shift = m->cfg.norm_shift });
     op->embed_bwd(p->dev, t->grads.dx, dlast, rows);
 }
 
@@ -146,6 +147,8 @@ static void loss_chunk(const pass *p, int64_t first, int64_t n)
     }
     tensor dlogits = t->dlogits.data ? tensor_slice(&t->dlogits, 0, n) : logits;
     op->xent_bwd(p->dev, loss, dlogits, logits, targets, tensor_slice(&t->weights, first, n));
+    if (p->m->cfg.logit_softcap > 0)
+        op->softcap_bwd(p->dev, dlogits, dlogits, logits, p->m->cfg.logit_softcap);
     head_bwd(p, rows, dlogits);
 }
 
@@ -197,8 +200,9 @@ static void layers_bwd(pass *p, const train_input *in, float balance)
         if (in->layer_done)
             in->layer_done(in->ctx, i);
     }
-    if (t->mirror->of.embed.data && m->embed_scale != 1)
-        op->scale_rows(p->dev, t->grads.dx, (tensor){ 0 }, m->embed_scale);
+    const float scale = shape_embed_scale(m);
+    if (t->mirror->of.embed.data && scale != 1)
+        op->scale_rows(p->dev, t->grads.dx, (tensor){ 0 }, scale);
     if (t->mirror->of.embed.data)
         op->embed_bwd(p->dev, t->mirror->of.embed, t->grads.dx, p->ids);
 }

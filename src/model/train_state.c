@@ -52,7 +52,7 @@ static void head_layout(pass *p, arena *a, int64_t rows)
     t->last_rstd = tensor_take1(a, DT_F32, rows);
     t->dlast = tensor_take2(a, DT_F32, rows, c->dim);
     p->logits = tensor_take2(a, DT_F32, rows, c->vocab);
-    if (dt != DT_F32)
+    if (dt != DT_F32 || c->logit_softcap > 0) /* whose backward reads the logits */
         t->dlogits = tensor_take2(a, dt, rows, c->vocab);
 }
 

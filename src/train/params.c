@@ -14,7 +14,8 @@ enum { ALIGN = 16, INIT_STREAM = 2 }; /* elements; the purpose of random numbers
 
 static bool in_attention(const tensor_rule *r)
 {
-    return r->offset < offsetof(block, ffn) && r->offset != offsetof(block, ffn_norm);
+    return r->offset < offsetof(block, ffn) && r->offset != offsetof(block, ffn_norm) &&
+           r->offset != offsetof(block, ffn_post);
 }
 
 /* ---- the walk: once to measure (no list yet), once to list (no memory yet), once to place ---- */

@@ -50,6 +50,10 @@ static const fixture fixtures[] = {
     { "hunyuan_v1_dense", NULL, NULL, 1e-4f },
     { "gpt_oss", NULL, NULL, 1e-4f },
     { "gpt_oss-mxfp4", NULL, NULL, 1e-4f },
+    { "olmo2", NULL, NULL, 1e-4f },
+    { "olmo3", NULL, NULL, 1e-4f },
+    { "gemma2", NULL, NULL, 1e-4f },
+    { "gemma3", NULL, NULL, 1e-4f },
     { "peft", "base", "adapter", 1e-4f },
     { "bnb", NULL, NULL, 1e-4f },
 };

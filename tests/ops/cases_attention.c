@@ -156,7 +156,8 @@ static void attention_call(device *d, const params *p, const tensor *t)
                     .qk_dim = (int32_t)p->qk,
                     .v_dim = (int32_t)p->v,
                     .window = (int32_t)p->window,
-                    .scale = p->scale };
+                    .scale = p->scale,
+                    .softcap = p->cap };
     d->op->attention_fwd(d, &a);
 }
 
@@ -211,9 +212,9 @@ static void attention_oracle(const params *p, double **x)
     collect_positions(p, x, K, PAGES_K, p->kv * p->qk, k);
     collect_positions(p, x, V, PAGES_V, p->kv * p->v, v);
     oracle_attention a = {
-        x[Q],    k,       v,        x[STARTS], x[POS], x[OUT], p->flag ? x[LSE] : NULL,
-        p->seqs, keys,    p->heads, p->kv,     p->qk,  p->v,   p->window,
-        first,   p->scale
+        x[Q],    k,        v,        x[STARTS], x[POS], x[OUT], p->flag ? x[LSE] : NULL,
+        p->seqs, keys,     p->heads, p->kv,     p->qk,  p->v,   p->window,
+        first,   p->scale, p->cap
     };
     oracle_attend(&a);
     free(k);
@@ -300,6 +301,12 @@ const op_test test_attention_fwd = {
         { .t = 20, .seqs = 2, .len = { 19, 1 }, .past = { 1530, 90 }, .heads = 8, .kv = 2,
           .qk = 96, .v = 96, .scale = 0.1f, .page = 16, .w = DT_BF16, .x = DT_BF16, .o = DT_BF16,
           .window = 600 },
+        /* a soft cap on the scores */
+        { .t = 133, .seqs = 1, .len = { 133 }, .heads = 4, .kv = 1, .qk = 48, .v = 24,
+          .scale = 0.2f, .cap = 1.5f, .window = 70, .flag = true },
+        { .t = 24, .seqs = 3, .len = { 1, 22, 1 }, .past = { 99, 100, 0 }, .heads = 4, .kv = 2,
+          .qk = 64, .v = 64, .scale = 0.2f, .cap = 3, .page = 16, .w = DT_BF16, .x = DT_BF16,
+          .o = DT_BF16, .n = 64 },
     }
 };
 /* clang-format on */

@@ -56,7 +56,8 @@ static void norm_call(device *d, const params *p, const tensor *t)
                    .router = t[N_ROUTER],
                    .drouter = t[N_DROUTER],
                    .copy = t[N_COPY],
-                   .accumulate = p->flag };
+                   .accumulate = p->flag,
+                   .shift = p->scale };
     d->op->rmsnorm_bwd(d, &a);
 }
 
@@ -69,16 +70,22 @@ static double norm_slope(const params *p, double **x, i64 i)
     return d;
 }
 
+static double norm_gain(const params *p, double **x, i64 i)
+{
+    return x[N_W][i] + p->scale;
+}
+
 static void norm_oracle(const params *p, double **x)
 {
     for (i64 r = 0; r < p->t * p->n; r++) {
         const double *v = x[N_X] + r * p->c;
         double rstd = row_rstd(p, v), dot = 0;
         for (i64 i = 0; i < p->c; i++)
-            dot += norm_slope(p, x, r * p->c + i) * x[N_W][i] * v[i];
+            dot += norm_slope(p, x, r * p->c + i) * norm_gain(p, x, i) * v[i];
         for (i64 i = 0; i < p->c; i++) {
             double d = norm_slope(p, x, r * p->c + i);
-            double dx = rstd * d * x[N_W][i] - rstd * rstd * rstd * v[i] * dot / (double)p->c;
+            double dx =
+                rstd * d * norm_gain(p, x, i) - rstd * rstd * rstd * v[i] * dot / (double)p->c;
             if (!p->k)
                 x[N_DX][r * p->c + i] = dx + (p->flag ? x[N_DX][r * p->c + i] : 0);
             if (p->after)
@@ -86,7 +93,8 @@ static void norm_oracle(const params *p, double **x)
             if (p->bias)
                 x[N_DW][i] += d * v[i] * rstd;
             for (i64 e = 0; e < p->e; e++)
-                x[N_DROUTER][e * p->c + i] += x[N_DLOGITS][r * p->e + e] * v[i] * rstd * x[N_W][i];
+                x[N_DROUTER][e * p->c + i] +=
+                    x[N_DLOGITS][r * p->e + e] * v[i] * rstd * norm_gain(p, x, i);
         }
     }
 }
@@ -95,7 +103,7 @@ static double norm_loss(const params *p, double **x)
 {
     double sum = 0;
     for (i64 i = 0; i < p->t * p->n * p->c; i++)
-        sum += norm_slope(p, x, i) * x[N_X][i] * x[N_W][i % p->c] *
+        sum += norm_slope(p, x, i) * x[N_X][i] * norm_gain(p, x, i % p->c) *
                row_rstd(p, x[N_X] + i / p->c * p->c);
     return sum;
 }
@@ -116,6 +124,8 @@ const op_test test_rmsnorm_bwd = {
         { .t = 7, .n = 1, .c = 300, .after = true, .e = 64 },
         { .t = 5, .n = 1, .c = 65, .k = 1, .bias = true, .e = 3 },
         { .t = 1, .n = 2, .c = 33, .x = DT_BF16, .o = DT_BF16, .flag = true },
+        { .t = 5, .n = 3, .c = 33, .bias = true, .scale = 1 },
+        { .t = 9, .n = 1, .c = 65, .e = 5, .bias = true, .flag = true, .scale = 1 },
     },
     .loss = norm_loss,
     .gradients = { { N_DX, N_X }, { N_DW, N_W }, { N_DROUTER, N_ROUTER } }

@@ -32,7 +32,8 @@ static double score(const params *p, double **x, i64 t, i64 h, i64 u)
     i64 kvh = h / (p->heads / p->kv);
     for (i64 i = 0; i < p->qk; i++)
         dot += x[Q][(t * p->heads + h) * p->qk + i] * x[K][(u * p->kv + kvh) * p->qk + i];
-    return dot * p->scale;
+    dot *= p->scale;
+    return p->cap > 0 ? p->cap * tanh(dot / p->cap) : dot;
 }
 
 static i64 first_key(const params *p, double **x, i64 t)
@@ -95,7 +96,8 @@ static void grad_call(device *d, const params *p, const tensor *t)
                                  .qk_dim = (int32_t)p->qk,
                                  .v_dim = (int32_t)p->v,
                                  .window = (int32_t)p->window,
-                                 .scale = p->scale },
+                                 .scale = p->scale,
+                                 .softcap = p->cap },
                         .dout = t[DOUT],
                         .dq = t[DQ],
                         .dk = t[DK],
@@ -113,12 +115,13 @@ static void grad_row(const params *p, double **x, i64 t, i64 h)
     x[DELTA][t * p->heads + h] = delta;
     for (i64 u = first_key(p, x, t); u <= t; u++) {
         i64 k = (u * p->kv + kvh) * p->qk, v = (u * p->kv + kvh) * p->v;
-        double prob = exp(score(p, x, t, h, u) - x[LSE][t * p->heads + h]), dp = 0;
+        double s = score(p, x, t, h, u), prob = exp(s - x[LSE][t * p->heads + h]), dp = 0;
+        double slope = p->cap > 0 ? 1 - s / p->cap * (s / p->cap) : 1;
         for (i64 i = 0; i < p->v; i++) {
             dp += x[DOUT][o + i] * x[V][v + i];
             x[DV][v + i] += prob * x[DOUT][o + i];
         }
-        double ds = prob * (dp - delta) * p->scale;
+        double ds = prob * (dp - delta) * p->scale * slope;
         for (i64 i = 0; i < p->qk; i++) {
             x[DQ][q + i] += ds * x[K][k + i];
             x[DK][k + i] += ds * x[Q][q + i];
@@ -172,6 +175,10 @@ const op_test test_attention_bwd = {
           .scale = 0.125f, .x = DT_BF16, .o = DT_BF16 },
         { .t = 1, .seqs = 1, .len = { 1 }, .heads = 4, .kv = 2, .qk = 33, .v = 17, .scale = 0.2f,
           .x = DT_BF16, .o = DT_BF16 },
+        { .t = 90, .seqs = 2, .len = { 50, 40 }, .heads = 6, .kv = 2, .qk = 32, .v = 32,
+          .scale = 0.3f, .cap = 1.5f, .window = 20 },
+        { .t = 90, .seqs = 2, .len = { 50, 40 }, .heads = 6, .kv = 2, .qk = 32, .v = 32,
+          .scale = 0.2f, .cap = 3, .x = DT_BF16, .o = DT_BF16 },
     },
     .loss = grad_loss, .gradients = { { DQ, Q }, { DK, K }, { DV, V } }
 };

@@ -127,37 +127,6 @@ static void add_oracle(const params *p, double **x)
         x[0][i] += p->scale * x[1][i];
 }
 
-static int scale_rows_slots(const params *p, slot *s)
-{
-    s[0] = (slot){ "y", SLOT_INOUT, p->o, .ne = { p->t, p->c } };
-    s[1] = (slot){ "rows", SLOT_IN, DT_F32, .ne = { p->flag ? p->t : 0 } };
-    return 2;
-}
-
-static void scale_rows_call(device *d, const params *p, const tensor *t)
-{
-    d->op->scale_rows(d, t[0], t[1], p->scale);
-}
-
-static void scale_rows_oracle(const params *p, double **x)
-{
-    for (i64 i = 0; i < p->t * p->c; i++)
-        x[0][i] *= p->scale * (p->flag ? x[1][i / p->c] : 1);
-}
-
-/* clang-format off */
-const op_test test_scale_rows = {
-    "scale_rows", scale_rows_slots, NULL, scale_rows_call, scale_rows_oracle, 2e-7,
-    .cases = {
-        { .t = 1, .c = 1, .scale = 1, .flag = true },
-        { .t = 7, .c = 131, .scale = -0.5F, .flag = true },
-        { .t = 7, .c = 131, .scale = 54.5F },
-        { .t = 3, .c = 96, .scale = 2, .flag = true, .o = DT_BF16 },
-        { .t = 5, .c = 33, .scale = 0.3F, .o = DT_BF16 },
-    }
-};
-/* clang-format on */
-
 /* clang-format off */
 const op_test test_add = {
     "add", add_slots, NULL, add_call, add_oracle, 2e-7,
@@ -276,6 +245,7 @@ static void norm_call(device *d, const params *p, const tensor *t)
                                        .w = t[N_W],
                                        .rstd = t[N_RSTD],
                                        .eps = 1e-5f,
+                                       .shift = p->scale,
                                        .sum = t[N_SUM],
                                        .add = t[N_ADD],
                                        .rows = t[N_ROWS],
@@ -298,6 +268,8 @@ static void norm_oracle(const params *p, double **x)
     const double *from = x[p->after ? N_SUM : N_X];
     if (p->after)
         norm_sum(p, x);
+    for (i64 i = 0; i < p->c; i++)
+        x[N_W][i] += p->scale;
     oracle_rmsnorm(x[N_OUT], p->flag ? x[N_RSTD] : NULL, from, x[N_W], p->t * p->n, p->c, 1e-5);
     for (i64 i = 0; i < p->t * p->e; i++) {
         x[N_LOGITS][i] = 0;
@@ -328,6 +300,10 @@ const op_test test_rmsnorm_fwd = {
         { .t = 1, .n = 1, .c = 65, .after = true, .k = 2, .e = 5, .bias = true, .x = DT_BF16,
           .o = DT_BF16, .flag = true },
         { .t = 5, .n = 1, .c = 100, .after = true, .bias = true },
+        { .t = 5, .n = 3, .c = 33, .flag = true, .scale = 1 },
+        { .t = 6, .n = 1, .c = 65, .after = true, .k = 3, .e = 5, .scale = 1 },
+        { .t = 3, .n = 1, .c = 576, .e = 4, .o = DT_BF16, .scale = 1 },
+        { .t = 9, .n = 1, .c = 4096, .after = true, .x = DT_BF16, .o = DT_BF16, .scale = 1 },
     }
 };
 /* clang-format on */

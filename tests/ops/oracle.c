@@ -75,6 +75,7 @@ void oracle_attend(const oracle_attention *a)
                         p[j] += a->q[(t * a->heads + h) * a->qk + i] *
                                 a->keys[((s * a->max_keys + j) * a->kv + kvh) * a->qk + i];
                     p[j] *= a->scale;
+                    p[j] = a->softcap > 0 ? a->softcap * tanh(p[j] / a->softcap) : p[j];
                     max = fmax(max, p[j]);
                 }
                 for (i64 j = low; j <= pos; j++)

@@ -33,7 +33,7 @@ typedef struct oracle_attention {
     double *out, *lse;
     i64 n_seq, max_keys, heads, kv, qk, v, window;
     const i64 *first;
-    double scale;
+    double scale, softcap;
 } oracle_attention;
 void oracle_attend(const oracle_attention *a);
 

@@ -119,6 +119,24 @@ def gpt_oss(r):
     c = plain(r, num_local_experts=r.randint(2, 6), sliding_window=r.choice([5, 20]), attention_bias=r.random() < 0.7)
     c["layer_types"] = r.choice([None, [r.choice(["sliding_attention", "full_attention"]) for _ in range(c["num_hidden_layers"])]])
     return {**c, "num_experts_per_tok": r.randint(1, c["num_local_experts"])}
+def olmo3(r):
+    c = plain(r, attention_bias=r.random() < 0.3, sliding_window=r.choice([5, 20]))
+    types = [r.choice(["sliding_attention", "full_attention"]) for _ in range(c["num_hidden_layers"])]
+    local = {"rope_type": "default", "rope_theta": r.choice([1e4, 77.0])}
+    return {**c, "layer_types": types, "rope_parameters": {"full_attention": c["rope_parameters"], "sliding_attention": local}}
+
+
+def gemma(r, **more):
+    c = olmo3(r)
+    c.pop("hidden_act")
+    heads = c["num_attention_heads"]
+    return {**c, "hidden_size": heads * 4 * r.randint(1, 5), "hidden_activation": r.choice(["gelu_pytorch_tanh", "silu"]),
+            "query_pre_attn_scalar": r.choice([1, 16, 144]), **more}
+
+
+def gemma2(r):
+    c = gemma(r, attn_logit_softcapping=r.choice([None, 0.5, 50.0]), final_logit_softcapping=r.choice([None, 2.0, 30.0]))
+    return {**c, "rope_parameters": {"rope_type": "default", "rope_theta": r.choice([1e4, 77.0])}}
 
 
 FAMILIES = {
@@ -133,6 +151,10 @@ FAMILIES = {
     "seed_oss": (hf.SeedOssConfig, lambda r: plain(r, attention_bias=r.random() < 0.5, attention_out_bias=r.random() < 0.5,
                                                    mlp_bias=r.random() < 0.5, attention_dropout=0.0, residual_dropout=0.0)),
     "smollm3": (hf.SmolLM3Config, smollm3),
+    "olmo2": (hf.Olmo2Config, lambda r: plain(r, attention_bias=r.random() < 0.3)),
+    "olmo3": (hf.Olmo3Config, olmo3),
+    "gemma2": (hf.Gemma2Config, gemma2),
+    "gemma3": (hf.Gemma3TextConfig, gemma),
     "granite": (hf.GraniteConfig, granite),
     "ministral3": (hf.Ministral3Config, ministral3),
     "hunyuan_v1_dense": (hf.HunYuanDenseV1Config, hunyuan),

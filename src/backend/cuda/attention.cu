@@ -42,6 +42,7 @@ attn_args attn_args_of(const attention *a)
     r.v_dim = a->v_dim;
     r.window = a->window;
     r.scale = a->scale;
+    r.softcap = a->softcap;
     r.q_bf16 = a->q.dt == DT_BF16;
     r.kv_bf16 = (a->kv ? a->kv->k.dt : a->k.dt) == DT_BF16;
     r.out_bf16 = a->out.dt == DT_BF16;
@@ -447,9 +448,9 @@ extern "C" void cuda_attention_fwd(device *d, const attention *op)
         return;
     if (op->cos.data)
         rotate(d, op, &a);
-    const mma_shape *shape = find_shape(c, &a);
+    const mma_shape *shape = a.softcap > 0 ? NULL : find_shape(c, &a);
     int32_t min_rows = a.table ? 2 : 1; /* with pages a single row is attn_decode's */
-    bool tiled = shape || attn_tile_fits(c, &a);
+    bool tiled = shape || (a.softcap == 0 && attn_tile_fits(c, &a));
     size_t list = tiled ? scratch_tiles(a.n_tokens, a.n_seq) : 0;
     unsigned char *scratch = NULL;
     if (a.table) {
@@ -464,7 +465,7 @@ extern "C" void cuda_attention_fwd(device *d, const attention *op)
         attn_decode(c, &a, rows, scratch + list);
         if (attn_decode_only(&a))
             return cuda_launched(c, "attention_fwd");
-    } else if (c->cc >= 90 && attn_sm90_fwd(c, &a)) {
+    } else if (c->cc >= 90 && a.softcap == 0 && attn_sm90_fwd(c, &a)) {
         return cuda_launched(c, "attention_fwd");
     }
     if (tiled) {

@@ -35,7 +35,7 @@ typedef struct attn_args {
     int32_t max_pages, page_tokens;
     int32_t n_tokens, n_seq, n_heads, n_kv_heads, group;
     int32_t qk_dim, v_dim, window;
-    float scale;
+    float scale, softcap; /* softcap > 0: only the kernels that take one row at a time */
     bool q_bf16, kv_bf16, out_bf16;
     attn_rope rope;
 } attn_args;
@@ -228,6 +228,8 @@ __device__ inline attn_row attn_row_online_softmax(const attn_args &a, attn_keys
             for (int i = 0; i < a.qk_dim; i++)
                 s += q[i] * attn_load(a.k, row * k_width + k_col + i, a.kv_bf16);
             s *= a.scale;
+            if (a.softcap > 0)
+                s = a.softcap * tanhf(s / a.softcap);
         }
         float top = fmaxf(r.max, warp_max(s)), rescale = expf(r.max - top), p = expf(s - top);
         r.sum = r.sum * rescale + warp_sum(p);

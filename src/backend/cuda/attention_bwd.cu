@@ -144,8 +144,14 @@ static __global__ void __launch_bounds__(ROW_WARPS * 32) row_bwd(attn_bwd_args b
         row_of y2 = row_at(KEYS ? b.dout : a.v, u, other_heads, other_head, a.v_dim,
                            KEYS ? b.dout_bf16 : a.q_bf16);
         int64_t query = KEYS ? (int64_t)u * a.n_heads + other_head : index;
-        float p = expf(dot_row(x1, y1, a.qk_dim) * a.scale - a.lse[query]);
-        float ds = p * (dot_row(x2, y2, a.v_dim) - b.delta[query]);
+        float s = dot_row(x1, y1, a.qk_dim) * a.scale, slope = 1.0f;
+        if (a.softcap > 0) {
+            float capped = tanhf(s / a.softcap);
+            s = a.softcap * capped;
+            slope = 1.0f - capped * capped;
+        }
+        float p = expf(s - a.lse[query]);
+        float ds = p * (dot_row(x2, y2, a.v_dim) - b.delta[query]) * slope;
         add_rows(sum1, ds, y1, a.qk_dim, n);
         if (KEYS)
             add_rows(sum2, p, y2, a.v_dim, n);
@@ -370,8 +376,8 @@ extern "C" void cuda_attention_bwd(device *d, const attention_bwd *op)
     b.grad_bf16 = op->dq.dt == DT_BF16;
     if (b.f.n_tokens == 0)
         return;
-    const mma_shape *shape = find_shape(c, &b);
-    bool hopper = c->cc >= 90 && attn_sm90_bwd_fits(&b);
+    const mma_shape *shape = b.f.softcap > 0 ? NULL : find_shape(c, &b);
+    bool hopper = c->cc >= 90 && b.f.softcap == 0 && attn_sm90_bwd_fits(&b);
     size_t list = scratch_tiles(b.f.n_tokens, b.f.n_seq),
            stats = hopper ? scratch_attention_stats(b.f.n_tokens, b.f.n_heads) : 0;
     unsigned char *scratch = NULL;

@@ -516,7 +516,8 @@ static const part_shape *shape_for(const attn_args *a, bool new_bf16)
 {
     bool few = (int64_t)slots_of(a) * a->n_heads <= CUDA_COUNTERS;
     for (const part_shape &s : part_shapes)
-        if (attn_all_bf16(a) && new_bf16 && few && s.qk_dim == a->qk_dim && s.v_dim == a->v_dim)
+        if (a->softcap == 0 && attn_all_bf16(a) && new_bf16 && few && s.qk_dim == a->qk_dim &&
+            s.v_dim == a->v_dim)
             return &s;
     return NULL;
 }

@@ -34,10 +34,11 @@ template <int W> __device__ void add_products(float &sum, const float (&a)[W], c
         sum = fmaf(a[j], b[j], sum);
 }
 
-template <int W> __device__ void normalise(float (&v)[W], float rstd, const float (&gain)[W])
+template <int W>
+__device__ void normalise(float (&v)[W], float rstd, const float (&gain)[W], float shift)
 {
     for (int j = 0; j < W; j++)
-        v[j] = v[j] * rstd * gain[j];
+        v[j] = v[j] * rstd * (gain[j] + shift);
 }
 
 template <class O, class S> struct norm_args {
@@ -46,7 +47,7 @@ template <class O, class S> struct norm_args {
     vec_any w;   /* [n] */
     float *rstd; /* [rows]; NULL: not wanted */
     int64_t rows, n;
-    float eps;
+    float eps, shift;
     bool wide;
 };
 
@@ -86,14 +87,14 @@ template <int TEAM, class O, class S> __global__ void norm_kernel(const norm_arg
 
     /* the result */
     each_kept<TEAM, W>(n, wide, [&](auto at, int s) {
-        normalise(kept[s], inverse, gain[s]);
+        normalise(kept[s], inverse, gain[s], p.shift);
         at.store(p.out, kept[s], r * n);
     });
     each_other<TEAM, W>(n, wide, [&](auto at) {
         float v[W], g[W];
         in.again(v, at, r, n);
         at.load(g, p.w);
-        normalise(v, inverse, g);
+        normalise(v, inverse, g, p.shift);
         at.store(p.out, v, r * n);
     });
 }
@@ -105,6 +106,7 @@ template <class Y, class X> struct norm_pair {
     const X *x;
     const Y *dy;
     vec_any w;
+    float shift;
 
     template <class S, int W>
     __device__ void load(float (&v)[W], float (&d)[W], S at, int64_t row) const
@@ -114,7 +116,7 @@ template <class Y, class X> struct norm_pair {
         at.load(d, dy, row);
         at.load(g, w);
         for (int j = 0; j < W; j++)
-            d[j] *= g[j];
+            d[j] *= g[j] + shift;
     }
 };
 
@@ -218,7 +220,8 @@ template <class O, class S> void norm_from(device *d, const norm_fwd *a, S in)
     teamed<W>(n, [&](auto team) {
         constexpr int TEAM = decltype(team)::size;
         norm_args<O, S> p = {
-            (O *)a->out.data, in, vec_any_of(a->w), (float *)a->rstd.data, rows, n, a->eps, wide
+            (O *)a->out.data, in,  vec_any_of(a->w), (float *)a->rstd.data, rows, n, a->eps,
+            a->shift,         wide
         };
         overlap_launch(cuda_of(d), "rmsnorm_fwd",
                        { dim3(vec_blocks(rows, VEC_THREADS / TEAM)), VEC_THREADS, 0, 0 },
@@ -290,7 +293,8 @@ extern "C" void cuda_rmsnorm_bwd(device *d, const norm_bwd *a)
         teamed<vec_width<D, Y, X>>(n, [&](auto team) {
             constexpr int TEAM = decltype(team)::size;
             norm_bwd_args<D, Y, X> p = { { (D *)a->dx.data, vec_any_of(a->copy) },
-                                         { (X *)a->x.data, (Y *)a->dy.data, vec_any_of(a->w) },
+                                         { (X *)a->x.data, (Y *)a->dy.data, vec_any_of(a->w),
+                                           a->shift },
                                          (float *)a->rstd.data,
                                          rows,
                                          n,

@@ -92,6 +92,33 @@ __global__ void add_kernel(Y *y, const X *x, int64_t n, float scale, bool wide)
     });
 }
 
+__global__ void softcap_kernel(float *y, int64_t n, float cap, bool wide)
+{
+    constexpr int W = vec_width<float>;
+    vec_each<W>(n, wide, [&](auto at) {
+        float v[W];
+        at.load(v, y);
+        for (int j = 0; j < W; j++)
+            v[j] = cap * tanhf(v[j] / cap);
+        at.store(y, v);
+    });
+}
+
+template <class D>
+__global__ void softcap_bwd_kernel(D *dx, const D *dy, const float *y, int64_t n, float cap,
+                                   bool wide)
+{
+    constexpr int W = vec_width<D, float>;
+    vec_each<W>(n, wide, [&](auto at) {
+        float d[W], v[W];
+        at.load(d, dy);
+        at.load(v, y);
+        for (int j = 0; j < W; j++)
+            d[j] *= 1.0f - v[j] / cap * (v[j] / cap);
+        at.store(dx, d);
+    });
+}
+
 template <class O, class X> __global__ void convert_kernel(O *out, const X *x, int64_t n, bool wide)
 {
     constexpr int W = vec_width<O, X>;
@@ -286,6 +313,24 @@ extern "C" void cuda_act_fwd(device *d, tensor out, tensor x, act_kind act, cons
                 vec_launch(d, "act_fwd", vec_blocks(rows, VEC_THREADS / TEAM),
                            act_gated_kernel<TEAM, O, X>, p);
             });
+    });
+}
+
+extern "C" void cuda_softcap(device *d, tensor y, float cap)
+{
+    int64_t n = tensor_count(&y);
+    vec_launch_flat<float>(d, "softcap", n, softcap_kernel, (float *)y.data, n, cap,
+                           vec_aligned(y));
+}
+
+extern "C" void cuda_softcap_bwd(device *d, tensor dx, tensor dy, tensor y, float cap)
+{
+    int64_t n = tensor_count(&y);
+    bool wide = vec_aligned(dx, dy, y);
+    vec_typed(dy.dt, [&](auto v) {
+        typedef decltype(v) D;
+        vec_launch_flat<D, float>(d, "softcap_bwd", n, softcap_bwd_kernel<D>, (D *)dx.data,
+                                  (const D *)dy.data, (const float *)y.data, n, cap, wide);
     });
 }
 

@@ -23,7 +23,7 @@ struct route {
     const float *router;
     int64_t rows, n;
     int experts;
-    float eps;
+    float eps, shift;
 };
 
 /* f(span, s) for a thread's spans of a row, which the block holds in registers. */
@@ -104,7 +104,7 @@ __global__ void __launch_bounds__(VEC_THREADS, 2) route_kernel(O *out, S in, con
 #pragma unroll
         for (int r = 0; r < ROWS; r++) {
             for (int j = 0; j < W; j++)
-                v[r][s][j] = v[r][s][j] * inverse[r] * g[j];
+                v[r][s][j] = v[r][s][j] * inverse[r] * (g[j] + p.shift);
             if (out && first + r < p.rows)
                 at.store(out, v[r][s], (first + r) * p.n);
         }
@@ -148,7 +148,8 @@ template <class O, class S> void route_from(cuda_device *d, const norm_fwd *a, S
                 rows,
                 n,
                 (int)tensor_cols(&a->logits),
-                a->eps };
+                a->eps,
+                a->shift };
     constexpr int64_t WIDTH = VEC_THREADS * W;
     if (n > 16 * WIDTH)
         cuda_fail_with(d, PESC_UNSUPPORTED, "rmsnorm_fwd", "a router on rows wider than 16384");
@@ -168,6 +169,7 @@ struct router_dw {
     float *out; /* [E,C] */
     const float *dlogits, *x, *rstd;
     vec_any w;
+    float shift;
     int64_t rows, n, chunk;
     int experts;
     bool wide;
@@ -208,7 +210,7 @@ __global__ void __launch_bounds__(THREADS)
 #pragma unroll 8
     for (int k = 0; k < CHUNKS; k++)
         sum += parts[k * n + i];
-    p.out[from * p.n + i] += sum * vec_get(p.w, i % p.n);
+    p.out[from * p.n + i] += sum * (vec_get(p.w, i % p.n) + p.shift);
 }
 
 /* ---- backward: dx ---- */
@@ -224,6 +226,7 @@ struct route_bwd {
     int64_t rows;
     int n, experts;
     bool accumulate;
+    float shift;
 };
 
 /* The sum over a team; `part` alternates between two, so that one barrier is enough. */
@@ -273,7 +276,7 @@ __global__ void __launch_bounds__(TEAM *TEAMS, 1) route_bwd_kernel(const route_b
                 }
                 vec_load(g, p.w + i);
                 for (int j = 0; j < W; j++) {
-                    d[s][j] *= g[j];
+                    d[s][j] *= g[j] + p.shift;
                     sum = fmaf(d[s][j], v[s][j], sum);
                 }
             }
@@ -323,6 +326,7 @@ extern "C" void cuda_router_dw(cuda_device *d, const norm_bwd *a)
                     (const float *)a->x.data,
                     (const float *)a->rstd.data,
                     vec_any_of(a->w),
+                    a->shift,
                     rows,
                     n,
                     (rows + CHUNKS - 1) / CHUNKS,
@@ -358,7 +362,8 @@ extern "C" bool cuda_norm_route_bwd(cuda_device *d, const norm_bwd *a)
                     tensor_rows(&a->x),
                     (int)n,
                     (int)experts,
-                    a->accumulate };
+                    a->accumulate,
+                    a->shift };
     cudaError_t e = cudaFuncSetAttribute(route_bwd_kernel,
                                          cudaFuncAttributeMaxDynamicSharedMemorySize, (int)SHARED);
     if (e != cudaSuccess) { /* a GPU with less shared memory */

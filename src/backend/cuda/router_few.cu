@@ -20,7 +20,7 @@ struct route {
     float *logits;
     const float *router;
     int n, experts;
-    float eps;
+    float eps, shift;
     int blocks; /* of a row: a cluster */
 };
 
@@ -94,7 +94,7 @@ __global__ void __launch_bounds__(THREADS, 1) route_few_kernel(O *out, const S i
     float inverse = 1.0f / sqrtf(block_sum(sum, squares) / (float)p.n + p.eps);
     each_span<SPANS>(p.n, [&](auto at, int s) {
         for (int j = 0; j < W; j++)
-            v[s][j] = v[s][j] * inverse * gain[s][j];
+            v[s][j] = v[s][j] * inverse * (gain[s][j] + p.shift);
         if (out && first == 0)
             at.store(out, v[s], r * p.n);
     });
@@ -148,6 +148,7 @@ template <class O, class S> void launch(cuda_device *d, const norm_fwd *a, S in)
                 n,
                 experts,
                 a->eps,
+                a->shift,
                 blocks };
     if (n <= THREADS * W)
         overlap_launch(d, "rmsnorm_fwd", grid, route_few_kernel<1, O, S>, (O *)a->out.data, in, p);

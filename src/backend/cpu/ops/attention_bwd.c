@@ -2,6 +2,9 @@
  *
  * With P_ij = e^(scale q_i.k_j - lse_i), D_i = dO_i.O_i and dS_ij = scale P_ij (dO_i.v_j - D_i):
  *     dq_i = sum_j dS_ij k_j      dk_j = sum_i dS_ij q_i      dv_j = sum_i P_ij dO_i
+ * With a soft cap the score is cap t with t = tanh(scale q_i.k_j / cap), and dS_ij has the factor
+ * 1 - t^2.
+ *
  * Within a key head, the query rows of all heads that share it are numbered token by token: row r
  * is head r % group of token r / group. Query rows and keys of a sequence are divided into tiles of
  * 64, counted from its first. A gradient is the sum over its tiles in order, each a product of the
@@ -206,13 +209,19 @@ static bool sees(const head_view *w, int64_t r, int64_t base)
 
 /* P and dS of one row; zeros for keys outside (low, high]. */
 static void weights_of_row(float *s, float *dp, int32_t low, int32_t high, float lse, float delta,
-                           float scale)
+                           const attention *a)
 {
     vf none = { 0 };
     for (int32_t j = 0; j < TILE; j += VEC_LANES) {
         vi key = vec_numbers() + j, seen = (key > low) & (key <= high);
-        vf p = vmath_exp(*(vf *)(s + j) * scale - lse);
-        vf ds = p * (*(vf *)(dp + j) - delta) * scale;
+        vf score = *(vf *)(s + j) * a->scale, slope = vec_set(a->scale);
+        if (a->softcap > 0) {
+            vf t = vmath_tanh(score / a->softcap);
+            score = t * a->softcap;
+            slope *= 1.0f - t * t;
+        }
+        vf p = vmath_exp(score - lse);
+        vf ds = p * (*(vf *)(dp + j) - delta) * slope;
         *(vf *)(s + j) = vec_select(seen, p, none);
         *(vf *)(dp + j) = vec_select(seen, ds, none);
     }
@@ -225,7 +234,7 @@ static void weights_of_tile(const head_view *w, const queries *q, const keys *k)
         int64_t t = (q->r + i) / w->group - k->base;
         int64_t low = a->window > 0 ? t - a->window : -1;
         weights_of_row(w->s + i * TILE, w->dp + i * TILE, (int32_t)(low < -1 ? -1 : low),
-                       (int32_t)(t < k->n ? t : k->n - 1), q->lse[i], q->delta[i], a->scale);
+                       (int32_t)(t < k->n ? t : k->n - 1), q->lse[i], q->delta[i], a);
     }
 }
 

@@ -37,7 +37,8 @@ static void norm_row(const norm_fwd *p, int64_t r, int64_t n, float *h)
     if (p->rstd.data)
         ((float *)p->rstd.data)[r] = rstd;
     for (int64_t i = 0; i < n; i += VEC_LANES) {
-        vf v = vec_load(x, i, n - i, dt) * rstd * vec_load(p->w.data, i, n - i, p->w.dt);
+        vf v =
+            vec_load(x, i, n - i, dt) * rstd * (vec_load(p->w.data, i, n - i, p->w.dt) + p->shift);
         if (p->out.data)
             vec_store(p->out.data, r * n + i, n - i, p->out.dt, v);
         if (h)
@@ -109,14 +110,14 @@ static vf output_gradient(const norm_bwd *p, int64_t r, int64_t i, int64_t left)
     return d;
 }
 
-/* g [m][n] = w d of `m` rows from r on. */
+/* g [m][n] = (w + shift) d of `m` rows from r on. */
 static inline __attribute__((always_inline)) void scaled_gradients(const norm_bwd *p, int64_t r,
                                                                    int m, float *g)
 {
     int64_t n = tensor_cols(&p->w), experts = p->dlogits.data ? tensor_cols(&p->dlogits) : 0;
     const float *dl = (const float *)p->dlogits.data + (experts ? r * experts : 0);
     for (int64_t i = 0; i < n; i += VEC_LANES) {
-        vf d[BAND], w = vec_load(p->w.data, i, n - i, p->w.dt);
+        vf d[BAND], w = vec_load(p->w.data, i, n - i, p->w.dt) + p->shift;
         for (int j = 0; j < m; j++)
             d[j] = vec_load(p->dy.data, (r + j) * n + i, n - i, p->dy.dt);
         for (int64_t e = 0; e < experts; e++) {
@@ -192,7 +193,7 @@ static inline __attribute__((always_inline)) void drouter_experts(const norm_bwd
     int64_t n = tensor_cols(&p->w), rows = tensor_count(&p->x) / n;
     int64_t experts = tensor_cols(&p->dlogits);
     const float *rstd = p->rstd.data, *dl = (const float *)p->dlogits.data + e;
-    vf w = vec_load(p->w.data, i, left, p->w.dt), sum[EXPERTS] = { 0 };
+    vf w = vec_load(p->w.data, i, left, p->w.dt) + p->shift, sum[EXPERTS] = { 0 };
     for (int64_t r = 0; r < rows; r++) {
         vf h = vec_load(p->x.data, r * n + i, left, p->x.dt) * rstd[r] * w;
         for (int j = 0; j < m; j++)

@@ -86,6 +86,37 @@ static void add_range(const void *ctx, int64_t begin, int64_t end, void *scratch
     }
 }
 
+static void softcap_range(const void *ctx, int64_t begin, int64_t end, void *scratch)
+{
+    (void)scratch;
+    const pointwise *p = ctx;
+    for (int64_t i = begin; i < end; i += VEC_LANES) {
+        vf y = vec_load(p->out.data, i, end - i, DT_F32);
+        vec_store(p->out.data, i, end - i, DT_F32, vmath_tanh(y / p->scale) * p->scale);
+    }
+}
+
+void OP(softcap)(device *d, tensor y, float cap)
+{
+    for_elements(d, softcap_range, &(pointwise){ .out = y, .scale = cap });
+}
+
+static void softcap_bwd_range(const void *ctx, int64_t begin, int64_t end, void *scratch)
+{
+    (void)scratch;
+    const pointwise *p = ctx;
+    for (int64_t i = begin; i < end; i += VEC_LANES) {
+        vf dy = vec_load(p->a.data, i, end - i, p->a.dt);
+        vf t = vec_load(p->b.data, i, end - i, DT_F32) / p->scale;
+        vec_store(p->out.data, i, end - i, p->out.dt, dy * (1.0f - t * t));
+    }
+}
+
+void OP(softcap_bwd)(device *d, tensor dx, tensor dy, tensor y, float cap)
+{
+    for_elements(d, softcap_bwd_range, &(pointwise){ .out = dx, .a = dy, .b = y, .scale = cap });
+}
+
 void OP(add)(device *d, tensor y, tensor x, float scale)
 {
     for_elements(d, add_range, &(pointwise){ .out = y, .a = x, .scale = scale });

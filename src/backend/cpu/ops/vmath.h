@@ -76,6 +76,13 @@ static inline vf vmath_normal(vf x, vf *density)
     return vec_select(negative, tail, 1.0f - tail);
 }
 
+/* tanh x = 2 sigmoid(2x) - 1 */
+static inline vf vmath_tanh(vf x)
+{
+    vf rest, s = vmath_sigmoid(2.0f * x, &rest);
+    return s - rest;
+}
+
 /* Returns act(x); *slope = act'(x). Once inlined, an unused result costs nothing. */
 static inline vf vmath_act(act_kind act, vf x, vf *slope)
 {
