@@ -143,6 +143,20 @@ static void wrong_grammars_are_refused(void **state)
     must_fail(open_gbnf(&g, "root ::= \"a\"{2001}"), PESC_UNSUPPORTED, "2000");
 }
 
+/* Rules that no text can complete are never entered. */
+static void a_beginning_can_be_completed(void **state)
+{
+    (void)state;
+    grammar *g;
+    bool whole, begins;
+    must(open_gbnf(&g, "root ::= \"ab\" endless | \"ac\"\nendless ::= \"x\" endless"));
+    must(grammar_matches(g, "ab", 2, &whole, &begins));
+    assert_false(whole || begins);
+    must(grammar_matches(g, "ac", 2, &whole, &begins));
+    assert_true(whole && begins);
+    grammar_close(g);
+}
+
 static int open_words(void **state)
 {
     (void)state;
@@ -163,6 +177,7 @@ int main(void)
         cmocka_unit_test(recursive_rules_are_followed),
         cmocka_unit_test(gbnf_is_read_as_llama_cpp_does),
         cmocka_unit_test(wrong_grammars_are_refused),
+        cmocka_unit_test(a_beginning_can_be_completed),
     };
     return cmocka_run_group_tests_name("gbnf", tests, open_words, close_words);
 }
