@@ -237,6 +237,14 @@ static void check_direction(trial *t, const fixture *f, const param *q, const fl
              q->name, got, want, allowed);
 }
 
+/* The loss must not know a tensor whose gradient is 0 everywhere: of an expert without tokens. */
+static void check_unused(trial *t, const fixture *f, const param *q, const float *direction)
+{
+    double got = 0;
+    if (slope_of(t, q, direction, 0.1, &got) && got != 0)
+        fail_msg("%s: %s: the loss rises by %.6g, the gradient is 0", f->name, q->name, got);
+}
+
 static void gradients_equal_differences(void **state)
 {
     const fixture *f = *state;
@@ -263,6 +271,8 @@ static void gradients_equal_differences(void **state)
             direction[j] = (float)((up ? 1 : -1) / sqrt((double)n));
         }
         check_direction(&t, f, q, g, direction);
+        if (length == 0)
+            check_unused(&t, f, q, direction);
     }
     assert_true(alive * 10 > t.p->n_list * 9);
     free(grad);

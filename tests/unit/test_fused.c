@@ -53,6 +53,12 @@ static void test_splits(void **state)
     assert_true(x[99] == 0);
     config_free(&c);
     weights_close(ws);
+    must(open_split(&c, &ws, t, 1));
+    must(weights_read_f32(weights_find(ws, up), 0, 100, x));
+    for (int i = 0; i < 100; i++)
+        assert_true(x[i] == (float)(2 * i + 1));
+    config_free(&c);
+    weights_close(ws);
 }
 
 static void test_refuses_shapes(void **state)

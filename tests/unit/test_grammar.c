@@ -125,6 +125,10 @@ static void characters_are_whole(void **state)
     assert_true(matches(g, "\xc3\xa9") && matches(g, "\xe4\xbd\xa0") && matches(g, "\xc3\xa8"));
     assert_false(matches(g, "\xc3\xa7") || matches(g, "\xe4\xbd\xa1"));
     grammar_close(g);
+    must(open_kind(&g, PESC_GRAMMAR_REGEX, "[\\u4e00-\\ufb00]"));
+    assert_true(matches(g, "\xed\x9f\xbf") && matches(g, "\xee\x80\x80"));
+    assert_false(matches(g, "\xed\xa0\x80") || matches(g, "\xed\xbf\xbf"));
+    grammar_close(g);
 }
 
 /* Every range of characters has exactly their bytes. */
