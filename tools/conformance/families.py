@@ -131,7 +131,7 @@ def gemma(r, **more):
     c.pop("hidden_act")
     heads = c["num_attention_heads"]
     return {**c, "hidden_size": heads * 4 * r.randint(1, 5), "hidden_activation": r.choice(["gelu_pytorch_tanh", "silu"]),
-            "query_pre_attn_scalar": r.choice([1, 16, 144]), **more}
+            "query_pre_attn_scalar": r.choice([9, 16, 144]), **more}
 
 
 def gemma2(r):
