@@ -30,16 +30,14 @@ static pesc_status old_rope(json_t *json, const json_t *rotation)
     type = type ? type : json_value(rotation, "type");
     bool plain = !type || strcmp(json_string_value(type), "default") == 0;
     static const char *const beside[] = { "rope_theta", "partial_rotary_factor" };
-    json_t *scaling = json_copy((json_t *)(uintptr_t)rotation);
-    for (size_t i = 0; scaling && i < sizeof beside / sizeof *beside; i++) {
+    for (size_t i = 0; i < sizeof beside / sizeof *beside; i++)
         if (json_has(rotation, beside[i]))
             TRY(configjson_set(json, beside[i], json_copy(json_object_get(rotation, beside[i]))));
-        json_object_del(scaling, beside[i]);
-    }
-    if (plain) {
-        json_decref(scaling);
+    if (plain)
         return configjson_set(json, "rope_scaling", json_null());
-    }
+    json_t *scaling = json_copy((json_t *)(uintptr_t)rotation);
+    for (size_t i = 0; i < sizeof beside / sizeof *beside; i++)
+        json_object_del(scaling, beside[i]);
     /* the older spelling; newer programs do not mind it */
     bool ok =
         scaling && json_object_set_new(scaling, "type", json_string(json_string_value(type))) == 0;
