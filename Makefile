@@ -263,8 +263,11 @@ FORCE:
 $(BUILD)/dist/pesc.1: $(BUILD)/pesc
 	@mkdir -p $(@D)
 	$(Q)$< help --man > $@
+$(BUILD)/dist/pesc.bash: $(BUILD)/pesc
+	@mkdir -p $(@D)
+	$(Q)$< help --completion bash > $@
 
-install: $(BUILD)/pesc $(CUDA_SO) $(BUILD)/dist/libpesc.a $(BUILD)/dist/libpesc.so.0 $(BUILD)/dist/pesc.pc $(BUILD)/dist/pesc.1 ## to PREFIX (and DESTDIR)
+install: $(BUILD)/pesc $(CUDA_SO) $(BUILD)/dist/libpesc.a $(BUILD)/dist/libpesc.so.0 $(BUILD)/dist/pesc.pc $(BUILD)/dist/pesc.1 $(BUILD)/dist/pesc.bash ## to PREFIX (and DESTDIR)
 	install -D -m 755 $(BUILD)/pesc $(DESTDIR)$(PREFIX)/bin/pesc
 	$(if $(CUDA_SO),install -D -m 755 $(CUDA_SO) $(DESTDIR)$(LIBDIR)/pesc/pesc-cuda.so)
 	install -D -m 644 -t $(DESTDIR)$(PREFIX)/include/pesc include/pesc/*.h
@@ -273,8 +276,7 @@ install: $(BUILD)/pesc $(CUDA_SO) $(BUILD)/dist/libpesc.a $(BUILD)/dist/libpesc.
 	ln -sf libpesc.so.0 $(DESTDIR)$(LIBDIR)/libpesc.so
 	install -D -m 644 $(BUILD)/dist/pesc.pc $(DESTDIR)$(LIBDIR)/pkgconfig/pesc.pc
 	install -D -m 644 $(BUILD)/dist/pesc.1 $(DESTDIR)$(PREFIX)/share/man/man1/pesc.1
-	install -d $(DESTDIR)$(PREFIX)/share/bash-completion/completions
-	$(BUILD)/pesc help --completion bash > $(DESTDIR)$(PREFIX)/share/bash-completion/completions/pesc
+	install -D -m 644 $(BUILD)/dist/pesc.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/pesc
 	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/pesc share/*.jsonl share/tune.yaml
 	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/pesc/base share/base/*
 

@@ -85,7 +85,7 @@ PY
 @test "plan: the predicted memory is that of a process of several, with sharded gradients and masters" {
     local how options planned
     for how in "" "--compute-dtype bf16" "--grad-groups 2" "--optimizer adamw8 --gpus 4"; do
-        options="--method full --batch 4 --seq-len 32 --micro-tokens 32 --packing false --gpus 2 $how"
+        options="--method full --batch 4 --seq-len 32 --micro-tokens 32 --packing false --device cpu --gpus 2 $how"
         # shellcheck disable=SC2086
         pesc plan "$G/full/model" $options --json
         [ "$status" = 0 ]
