@@ -4,6 +4,7 @@
 #include "base/args.h"
 #include "base/log.h"
 
+#include <dlfcn.h>
 #include <string.h>
 
 /* A kind of device and the number that may follow its name: "cpu:N" are N threads, "cuda:N" is the
@@ -15,11 +16,15 @@ typedef struct kind {
     pesc_status (*opener)(device **out, int number);
 } kind;
 
-/* The first GPU where it is usable, else the CPU with so many threads. */
+/* The first GPU where it is usable, else the CPU with so many threads. Without NVIDIA's driver the
+ * CUDA part, which takes 200 MiB of memory, is not loaded to find that out. */
 static pesc_status open_auto(device **out, int threads)
 {
-    if (cuda_open(out, 0) == PESC_OK)
+    void *driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);
+    if (driver && cuda_open(out, 0) == PESC_OK)
         return PESC_OK;
+    if (driver)
+        dlclose(driver);
     status_clear();
     return cpu_open(out, threads);
 }

@@ -8,6 +8,7 @@
 struct stop_text {
     const tokenizer *tok; /* borrowed */
     answer_ends ends;     /* the caller's stop strings, then the text of the end token */
+    char *end;            /* that text; NULL: there is no end token */
     answer answer;
 };
 
@@ -23,8 +24,13 @@ static pesc_status set_ends(stop_text *u, const pesc_model *m, stop_strings stop
         return fail_nomem("stop strings", (stops.n + 1) * sizeof *u->ends.stops);
     for (size_t i = 0; i < stops.n; i++)
         u->ends.stops[u->ends.n_stops++] = stops.strings[i];
-    if (text)
-        u->ends.stops[u->ends.n_stops++] = text;
+    if (!text)
+        return PESC_OK;
+    u->end = mem_zalloc(n + 1, 1);
+    if (!u->end)
+        return fail_nomem("stop strings", n + 1);
+    memcpy(u->end, text, n);
+    u->ends.stops[u->ends.n_stops++] = u->end;
     return PESC_OK;
 }
 
@@ -54,6 +60,7 @@ void stop_text_close(stop_text *u)
         return;
     answer_close(&u->answer);
     answer_ends_free(&u->ends);
+    mem_free(u->end);
     mem_free(u);
 }
 

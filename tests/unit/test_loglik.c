@@ -255,6 +255,11 @@ static void texts_are_cut_at_stop_strings(void **state)
     assert_texts(generate(bytes, "Q: a\nA:", " b c", list(none)), " b c", " b c");
     assert_texts(generate(bytes, "Q: a\nA:", " b. c\nd", list(some)), " b", " b");
     assert_texts(generate(bytes, "Q: a\nA:", "", list(some)), "", "");
+    size_t n;
+    char spelled[64];
+    const char *end = tokenizer_token(bytes, tokenizer_eos(bytes), &n);
+    snprintf(spelled, sizeof spelled, " b%.*sc", (int)n, end);
+    assert_texts(generate(bytes, "Q: a\nA:", spelled, list(none)), " b", " b");
     ended e = generate(bytes, "Q: a\nA:", " yes\n\nQuestion: more", list(overlap));
     assert_texts(e, " yes", " yes"); /* the text ends before "Question:" is complete */
     e = generate(bytes, "Q: a\nA:", " b c d e f g h i j",
