@@ -14,7 +14,7 @@ static size_t slot_of(const intern *t, const uint32_t *words, size_t n)
         if (k == INTERN_NONE)
             return at;
         size_t have = t->first[k + 1] - t->first[k];
-        if (have == n && memcmp(t->words + t->first[k], words, n * sizeof *words) == 0)
+        if (have == n && (!n || memcmp(t->words + t->first[k], words, n * sizeof *words) == 0))
             return at;
     }
 }
