@@ -22,6 +22,12 @@ def is_place(text):
 CONSTRAINTS = (
     ({"response_format": {"type": "json_schema", "json_schema": {"name": "place", "schema": PLACE, "strict": True}}}, is_place),
     ({"guided_json": PLACE}, is_place),
+    ({"json_schema": PLACE}, is_place),
+    ({"structured_outputs": {"json": PLACE, "regex": None, "disable_any_whitespace": False}}, is_place),
+    ({"structured_outputs": {"choice": ["yes", "no"]}}, lambda t: t in ("yes", "no")),
+    ({"structured_outputs": {"regex": "[a-c]{3}"}}, lambda t: re.fullmatch("[a-c]{3}", t)),
+    ({"structured_outputs": {"grammar": 'root ::= "(" [xy] ")"'}}, lambda t: re.fullmatch(r"\([xy]\)", t)),
+    ({"grammar": 'root ::= "(" [xy] ")"'}, lambda t: re.fullmatch(r"\([xy]\)", t)),
     ({"guided_json": json.dumps(PLACE)}, is_place),
     ({"response_format": {"type": "json_object", "schema": PLACE}}, is_place),
     ({"guided_regex": "[a-c]{3}-\\d{2}"}, lambda t: re.fullmatch("[a-c]{3}-[0-9]{2}", t)),
@@ -67,7 +73,11 @@ def wrong_constraints_are_refused(model):
                 ({"guided_json": {"type": "text"}}, "found text"), ({"guided_json": "{"}, "schema"), ({"guided_json": 1}, "found an integer"), ({"guided_json": {"$ref": "#"}}, "refers to itself"),
                 ({"guided_regex": "(a"}, "without its )"), ({"guided_regex": "(?=a)"}, "look-ahead"), ({"guided_regex": "(" * 4000 + ")" * 4000}, "expected at most"), ({"guided_regex": ["a"]}, "expected a string"),
                 ({"guided_regex": "(a{2000}){2000}"}, "too large"), ({"guided_choice": []}, "found 0"), ({"guided_choice": [1]}, "found an integer"), ({"guided_choice": ["a"] * 1001}, "1001"),
-                ({"guided_grammar": "root ::= root"}, "left-recursive"), ({"guided_grammar": ""}, "no rule named root"), ({"guided_json": {"enum": list(range(1001))}}, "at most 1000"),
+                ({"guided_grammar": "root ::= root"}, "left-recursive"), ({"grammar": "root ::= root"}, "left-recursive"), ({"grammar": 1}, "expected a string"),
+                ({"structured_outputs": {}}, "found 0 of"), ({"structured_outputs": {"json": {}, "regex": "a"}}, "found 2 of"), ({"structured_outputs": {"structural_tag": "a"}}, "structural_tag"),
+                ({"structured_outputs": {"json": {}, "whitespace_pattern": " "}}, "whitespace_pattern"), ({"structured_outputs": []}, "found 0 of"), ({"structured_outputs": {"regex": 1}}, "expected a string"),
+                ({"json_schema": {"type": "text"}}, "found text"), ({"json_schema": 1}, "found an integer"),
+                ({"guided_grammar": ""}, "no rule named root"), ({"guided_json": {"enum": list(range(1001))}}, "at most 1000"),
                 ({"guided_json": {"properties": {str(i): {} for i in range(5001)}}}, "5000 properties"), ({"guided_grammar": "root ::= " + "(" * 60000 + '"a"' + ")" * 60000}, "nested")):
             began = time.monotonic()
             error = s.json("/v1/chat/completions", {**CHAT, "max_tokens": 1, **fields}, 400)["error"]

@@ -294,7 +294,7 @@ FIELDS = [
     ("an echo in a chat", chat(echo=True), 400, "unknown_parameter"),
     *((f"chat: {f}", chat(**{f: v}), 400, "unsupported_parameter") for f, v in (
         ("functions", [{}]), ("function_call", "auto"), ("audio", {}), ("modalities", ["audio"]),
-        ("prediction", {}), ("store", True), ("web_search_options", {}), ("tool_choice", "required"))),
+        ("prediction", {}), ("web_search_options", {}), ("tool_choice", "required"))),
     *right(chat, "tools", [], None),
     ("both kinds of ends", chat(continue_final_message=True, add_generation_prompt=True), 400, None),
     ("a conversation longer than the context", chat(messages=[{"role": "user", "content": "x" * 500}]), 400, "context_length_exceeded"),

@@ -418,12 +418,22 @@ def accepts_unknown_fields_if_lenient(model):
         refuses_constraints(s)
 
 
+def names_fields_without_a_use(model):
+    """What clients add to every request is accepted and named, as far as it is given."""
+    unused = {"user": "u", "metadata": {"a": "b"}, "service_tier": "auto", "safety_identifier": "x", "store": True, "prompt_cache_key": "k", "prompt_cache_retention": "24h", "verbosity": "low"}
+    with Server(model) as s:
+        for path, body in (("/v1/completions", {"prompt": "a"}), ("/v1/chat/completions", {"messages": [{"role": "user", "content": "a"}]})):
+            status, headers, _ = s.ask("POST", path, {**body, "max_tokens": 1, **unused})
+            assert status == 200 and headers["x-pesc-ignored"] == ", ".join(unused), (status, headers)
+            status, headers, _ = s.ask("POST", path, {**body, "max_tokens": 1, **{k: None for k in unused}})
+            assert status == 200 and "x-pesc-ignored" not in headers, headers
+
+
 def refuses_constraints(s):
     """What should constrain an answer is never ignored; its default says nothing."""
-    schema = {"type": "object", "properties": {}}
     for path, body in (("/v1/completions", {"prompt": "a"}), ("/completion", {"prompt": "a"}), ("/v1/chat/completions", {"messages": [{"role": "user", "content": "a"}]})):
         for field, value in (("guided_decoding", {}), ("guided_anything", 1),
-                             ("structured_outputs", {"regex": "a"}), ("structural_tag", {}), ("grammar", "root ::= a"), ("json_schema", schema), ("json_schema", {}), ("regex", "a"), ("ebnf", "a")):
+                             ("structured_outputs", {"structural_tag": "a"}), ("structural_tag", {}), ("regex", "a"), ("ebnf", "a")):
             error = s.json(path, {**body, "max_tokens": 1, field: value}, 400)["error"]
             assert error["param"] == field, (path, field, error)
         s.json(path, {**body, "max_tokens": 1, "grammar": "", "regex": "", "guided_json": None, "structured_outputs": None})
@@ -484,7 +494,7 @@ def writes_a_log(model):
 PROPERTIES = {f.__name__: f for f in (
     same_alone_and_among_others, streams_equal_whole_answers, long_echoes_are_streamed, answers_as_other_servers, chat_streams, scores_echoed_prompts, characters_stay_whole, counts_what_is_cached,
     leaving_frees_pages, slots_are_free_soon, long_prompts_do_not_stop_streams, large_bodies_do_not_stop_others, refuses_what_does_not_fit_the_queue, many_choices_leave_at_once, ends_after_a_signal, answers_origins_that_are_listed, waits_without_file_descriptors,
-    accepts_unknown_fields_if_lenient, obeys_options_of_a_request, continues_last_messages, writes_a_log, *CONSTRAINTS_HOLD, *FRONT, *REPORTS)}
+    accepts_unknown_fields_if_lenient, names_fields_without_a_use, obeys_options_of_a_request, continues_last_messages, writes_a_log, *CONSTRAINTS_HOLD, *FRONT, *REPORTS)}
 
 if __name__ == "__main__":
     PROPERTIES[sys.argv[2]](sys.argv[1])

@@ -55,7 +55,7 @@ typedef enum field_kind {
     FIELD_TEXT,   /* const char *, of min to max bytes */
     FIELD_VALUE,  /* const json_t *, whatever it is */
     FIELD_OTHER,  /* `set` reads it */
-    FIELD_UNUSED, /* accepted */
+    FIELD_UNUSED, /* accepted, and named in the header of ignored fields */
     FIELD_ABSENT, /* refused unless it is the JSON text in `only`, which says nothing */
 } field_kind;
 
@@ -250,6 +250,9 @@ static const field fields[] = {
     { "guided_regex", GENERATIONS, FIELD_OTHER, .set = set_constraint },
     { "guided_choice", GENERATIONS, FIELD_OTHER, .set = set_constraint },
     { "guided_grammar", GENERATIONS, FIELD_OTHER, .set = set_constraint },
+    { "structured_outputs", GENERATIONS, FIELD_OTHER, .set = set_constraint },
+    { "grammar", GENERATIONS, FIELD_OTHER, .set = set_constraint },
+    { "json_schema", GENERATIONS, FIELD_OTHER, .set = set_constraint },
     { "cache_prompt", API_NATIVE, FIELD_BOOL, AT(cache_prompt) },
     { "id_slot", API_NATIVE, FIELD_UNUSED, .at = 0 },
     { "n_keep", API_NATIVE, FIELD_UNUSED, .at = 0 },
@@ -274,21 +277,21 @@ static const field fields[] = {
     { "audio", TEXTS, FIELD_ABSENT, .at = 0 },
     { "modalities", TEXTS, FIELD_ABSENT, .only = "[\"text\"]" },
     { "prediction", TEXTS, FIELD_ABSENT, .at = 0 },
-    { "store", TEXTS, FIELD_ABSENT, .only = "false" },
     { "web_search_options", TEXTS, FIELD_ABSENT, .at = 0 },
     /* constraints, of which an answer would be silently free: refused even where unknown fields are
      * accepted */
     { "guided_*", GENERATIONS, FIELD_ABSENT, .at = 0 },
-    { "structured_outputs", GENERATIONS, FIELD_ABSENT, .at = 0 },
     { "structural_tag", GENERATIONS, FIELD_ABSENT, .at = 0 },
-    { "grammar", GENERATIONS, FIELD_ABSENT, .only = "\"\"" },
-    { "json_schema", GENERATIONS, FIELD_ABSENT, .at = 0 },
     { "regex", GENERATIONS, FIELD_ABSENT, .only = "\"\"" },
     { "ebnf", GENERATIONS, FIELD_ABSENT, .only = "\"\"" },
     { "user", TEXTS, FIELD_UNUSED, .at = 0 },
     { "metadata", TEXTS, FIELD_UNUSED, .at = 0 },
     { "service_tier", TEXTS, FIELD_UNUSED, .at = 0 },
     { "safety_identifier", TEXTS, FIELD_UNUSED, .at = 0 },
+    { "store", TEXTS, FIELD_UNUSED, .at = 0 },
+    { "prompt_cache_key", TEXTS, FIELD_UNUSED, .at = 0 },
+    { "prompt_cache_retention", TEXTS, FIELD_UNUSED, .at = 0 },
+    { "verbosity", TEXTS, FIELD_UNUSED, .at = 0 },
 };
 enum { N_FIELDS = sizeof fields / sizeof *fields };
 
@@ -367,18 +370,24 @@ static bool is_named(const field *f, const char *name)
     return all ? strncmp(f->name, name, n - 1) == 0 : strcmp(f->name, name) == 0;
 }
 
-static bool take_field(const reading *in)
+static bool ignore(const reading *in)
 {
-    for (size_t i = 0; i < N_FIELDS; i++)
-        if ((fields[i].endpoints & in->r->endpoint) && is_named(&fields[i], in->name))
-            return json_is_null(in->v) || set_field(in, &fields[i]);
-    if (!in->rules->lenient)
-        return api_refuse(in->e, 400, "unknown_parameter", in->name,
-                          "\"%.60s\" is not a known field", in->name);
     char shown[64];
     utf8_visible(shown, sizeof shown, in->name, strlen(in->name));
     str_printf(&in->r->ignored, "%s%s", in->r->ignored.n ? ", " : "", shown);
     return true;
+}
+
+static bool take_field(const reading *in)
+{
+    for (size_t i = 0; i < N_FIELDS; i++)
+        if ((fields[i].endpoints & in->r->endpoint) && is_named(&fields[i], in->name))
+            return json_is_null(in->v) ||
+                   (fields[i].kind == FIELD_UNUSED ? ignore(in) : set_field(in, &fields[i]));
+    if (in->rules->lenient)
+        return ignore(in);
+    return api_refuse(in->e, 400, "unknown_parameter", in->name, "\"%.60s\" is not a known field",
+                      in->name);
 }
 
 /* ---- the whole ---- */

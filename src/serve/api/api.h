@@ -58,7 +58,7 @@ typedef struct api_request {
     bool lenient; /* of the rules */
     const char *cache_salt;
     bool cache_prompt; /* what is cached of the prompt may be used */
-    str ignored;       /* unknown fields that were accepted, separated by commas */
+    str ignored;       /* fields that were accepted without a use, separated by commas */
 } api_request;
 
 typedef struct api_rules {

@@ -56,30 +56,105 @@ static bool take_choices(constraint *c, const json_t *v, api_error *e)
     return true;
 }
 
+static bool take_schema(constraint *c, const json_t *v, api_error *e)
+{
+    c->schema = json_is_object(v) ? v : NULL;
+    c->text = json_string_value(v); /* the schema as text */
+    return c->schema || c->text || wrong(e, c->field, v, "a JSON Schema");
+}
+
+static bool take_text(constraint *c, const json_t *v, api_error *e)
+{
+    c->text = json_string_value(v);
+    return c->text || wrong(e, c->field, v, "a string");
+}
+
+static bool take_grammar(constraint *c, const json_t *v, api_error *e)
+{
+    c->kind = PESC_GRAMMAR_GBNF;
+    return take_text(c, v, e);
+}
+
+/* llama.cpp's server takes an empty grammar as none. */
+static bool take_any_grammar(constraint *c, const json_t *v, api_error *e)
+{
+    if (json_is_string(v) && json_string_length(v) == 0) {
+        c->field = NULL;
+        return true;
+    }
+    return take_grammar(c, v, e);
+}
+
+static bool take_regex(constraint *c, const json_t *v, api_error *e)
+{
+    c->kind = PESC_GRAMMAR_REGEX;
+    return take_text(c, v, e);
+}
+
+static bool take_any_object(constraint *c, const json_t *v, api_error *e)
+{
+    return json_is_true(v) || wrong(e, c->field, v, "true");
+}
+
+/* vLLM's: exactly one of the ways to constrain an answer. */
+static bool take_structured(constraint *c, const json_t *v, api_error *e)
+{
+    static const struct {
+        const char *key;
+        bool (*take)(constraint *c, const json_t *v, api_error *e);
+    } rows[] = { { "json", take_schema },
+                 { "regex", take_regex },
+                 { "choice", take_choices },
+                 { "grammar", take_grammar },
+                 { "json_object", take_any_object } };
+    enum { N = sizeof rows / sizeof *rows };
+    const char *key;
+    json_t *x;
+    size_t n = 0;
+    json_object_foreach((json_t *)v, key, x)
+    {
+        size_t i = 0;
+        if (json_is_null(x) || json_is_false(x))
+            continue;
+        while (i < N && strcmp(rows[i].key, key) != 0)
+            i++;
+        if (i == N)
+            return api_refuse(e, 400, "unsupported_parameter", c->field,
+                              "%s: \"%.40s\" is not supported", c->field, key);
+        if (!rows[i].take(c, x, e))
+            return false;
+        n++;
+    }
+    return n == 1 || api_refuse(e, 400, NULL, c->field,
+                                "%s: found %zu of json, regex, choice, grammar and json_object, "
+                                "expected one",
+                                c->field, n);
+}
+
 bool constraint_take(constraint *c, const char *field, const json_t *v, api_error *e)
 {
+    static const struct {
+        const char *field;
+        bool (*take)(constraint *c, const json_t *v, api_error *e);
+    } rows[] = {
+        { "response_format", take_format }, { "guided_json", take_schema },
+        { "guided_regex", take_regex },     { "guided_choice", take_choices },
+        { "guided_grammar", take_grammar }, { "structured_outputs", take_structured },
+        { "grammar", take_any_grammar },    { "json_schema", take_schema },
+    };
     constraint one = { .field = field, .kind = PESC_GRAMMAR_SCHEMA };
-    bool good = true;
-    if (strcmp(field, "response_format") == 0)
-        good = take_format(&one, v, e);
-    else if (strcmp(field, "guided_choice") == 0)
-        good = take_choices(&one, v, e);
-    else if (strcmp(field, "guided_json") == 0) {
-        one.schema = json_is_object(v) ? v : NULL;
-        one.text = json_string_value(v); /* the schema as text */
-        good = one.schema || one.text || wrong(e, field, v, "a JSON Schema");
-    } else {
-        one.kind = strcmp(field, "guided_regex") == 0 ? PESC_GRAMMAR_REGEX : PESC_GRAMMAR_GBNF;
-        one.text = json_string_value(v);
-        good = one.text || wrong(e, field, v, "a string");
-    }
-    if (good && one.field && c->field)
+    size_t i = 0;
+    while (strcmp(rows[i].field, field) != 0)
+        i++;
+    if (!rows[i].take(&one, v, e))
+        return false;
+    if (one.field && c->field)
         return api_refuse(e, 400, NULL, field,
                           "%s: %s constrains the answer already; give one of them", field,
                           c->field);
-    if (good && one.field)
+    if (one.field)
         *c = one;
-    return good;
+    return true;
 }
 
 /* ---- grammars that are kept ---- */

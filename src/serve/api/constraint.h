@@ -17,8 +17,8 @@ typedef struct constraint {
     const char *text; /* GBNF or a regular expression */
 } constraint;
 
-/* Takes the value of response_format or of a guided_ field. False: *e says what is wrong with it,
- * or that another field constrains the answer, too. */
+/* Takes the value of a field that constrains: response_format, a guided_ field and so on. False: *e
+ * says what is wrong with it, or that another field constrains the answer, too. */
 bool constraint_take(constraint *c, const char *field, const json_t *v, api_error *e);
 
 typedef struct grammar_cache grammar_cache;
