@@ -116,6 +116,9 @@ static void write_expr(nfa *a, const expr_pool *p, uint32_t e, rule_span at, uin
         write_repeat(a, p, x, at, sets);
         break;
     case EXPR_RULE:
+    case EXPR_TOKEN:
+    case EXPR_JSON:
+    case EXPR_NOT:
         break; /* not in regular expressions */
     }
 }

@@ -8,7 +8,10 @@
 typedef enum expr_kind {
     EXPR_CHAR,     /* one character, `value` */
     EXPR_SET,      /* a character of sets[value] */
-    EXPR_RULE,     /* a text of rule `value` (GBNF) */
+    EXPR_RULE,     /* a text of rule `value` (GBNF, like the next three) */
+    EXPR_TOKEN,    /* the control token with the id `value` */
+    EXPR_JSON,     /* a JSON text that satisfies schema `value` */
+    EXPR_NOT,      /* a text in which the child does not occur */
     EXPR_SEQUENCE, /* all children, one after another; none: the empty text */
     EXPR_CHOICE,   /* one of the children */
     EXPR_REPEAT,   /* the child, min to max times */

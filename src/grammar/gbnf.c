@@ -1,13 +1,13 @@
 /* GBNF, the grammars of llama.cpp: name ::= alternatives, over quoted text, sets of characters,
  * names, groups and repetitions. A rule ends at the end of its line, except inside a group or after
- * |. Rules may be used before they are written.
+ * |. Rules may be used before they are written. <[id]> is a control token. Two elements are not
+ * llama.cpp's: %json SCHEMA is a JSON text that satisfies the schema, as in llguidance's grammars,
+ * and %not ELEMENT is any text in which the element, a text or a group of such, does not occur.
  *
  * Characters are characters: \xHH is the one with that number, not a byte. */
 #include "base/mem.h"
 #include "base/utf8.h"
-#include "grammar/expr.h"
 #include "grammar/frontends.h"
-#include "grammar/spelling.h"
 
 #include <string.h>
 
@@ -27,6 +27,8 @@ typedef struct reader {
     expr_pool pool;
     rule_name *names;
     size_t n_names, cap_names;
+    json_t *schemas; /* an array; NULL: none */
+    str *ignored;
     rules *r;
     spell_rules sets;
 } reader;
@@ -224,6 +226,85 @@ static pesc_status take_group(reader *p, uint32_t *e)
     return PESC_OK;
 }
 
+/* <[id]> */
+static pesc_status take_token(reader *p, uint32_t *e)
+{
+    uint32_t id = 0;
+    size_t digits = 0;
+    p->at++;
+    bool good = peek(p) == '[';
+    for (p->at += good; peek(p) >= '0' && peek(p) <= '9' && digits < 9; p->at++, digits++)
+        id = 10 * id + (uint32_t)(peek(p) - '0');
+    if (!good || digits == 0 || p->n - p->at < 2 || memcmp(p->text + p->at, "]>", 2) != 0)
+        return fail(PESC_UNSUPPORTED,
+                    "the grammar, line %zu: a control token is written <[id]>, with its number",
+                    line_of(p));
+    *e = expr_add(&p->pool, EXPR_TOKEN, id);
+    p->at += 2;
+    return PESC_OK;
+}
+
+static pesc_status take_schema(reader *p, uint32_t *e)
+{
+    json_error_t where;
+    size_t flags = JSON_DISABLE_EOF_CHECK | JSON_REJECT_DUPLICATES | JSON_DECODE_ANY;
+    json_t *v = json_loadb(p->text + p->at, p->n - p->at, flags, &where);
+    if (!v)
+        return malformed(p, "%json has no JSON Schema after it");
+    *e = expr_add(&p->pool, EXPR_JSON, (uint32_t)json_array_size(p->schemas));
+    p->at += (size_t)where.position;
+    p->schemas = p->schemas ? p->schemas : json_array();
+    return json_array_append_new(p->schemas, v) == 0 ? PESC_OK : fail_nomem("a grammar", p->n);
+}
+
+/* Whether all of the expression is characters. */
+static bool is_plain(const reader *p, uint32_t e)
+{
+    const expr *x = &p->pool.all[e];
+    if (x->kind == EXPR_RULE || x->kind == EXPR_TOKEN || x->kind == EXPR_JSON ||
+        x->kind == EXPR_NOT)
+        return false;
+    uint32_t c = x->first;
+    while (c && is_plain(p, c))
+        c = p->pool.all[c].next;
+    return c == 0;
+}
+
+static pesc_status take_atom(reader *p, uint32_t *e);
+
+static pesc_status take_not(reader *p, uint32_t *e)
+{
+    uint32_t child = 0;
+    if (++p->depth > EXPR_MAX_DEPTH)
+        return malformed(p, "%not is nested too deep");
+    TRY(take_atom(p, &child));
+    p->depth--;
+    *e = expr_add(&p->pool, EXPR_NOT, 0);
+    expr_append(&p->pool, *e, child);
+    if (p->pool.failed)
+        return fail_nomem("a grammar", p->n);
+    return is_plain(p, child) ? PESC_OK
+                              : malformed(p, "%not takes a text, a set or a group of such");
+}
+
+/* %json and %not */
+static pesc_status take_own(reader *p, uint32_t *e)
+{
+    static const struct {
+        const char *name;
+        pesc_status (*take)(reader *p, uint32_t *e);
+    } rows[] = { { "%json", take_schema }, { "%not", take_not } };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        size_t n = strlen(rows[i].name);
+        if (p->n - p->at < n || memcmp(p->text + p->at, rows[i].name, n) != 0)
+            continue;
+        p->at += n;
+        skip_blanks(p, false);
+        return rows[i].take(p, e);
+    }
+    return malformed(p, "found %, expected %json or %not");
+}
+
 static pesc_status take_atom(reader *p, uint32_t *e)
 {
     charset any = { 0 };
@@ -241,10 +322,11 @@ static pesc_status take_atom(reader *p, uint32_t *e)
         *e = expr_add_set(&p->pool, &any);
         return PESC_OK;
     case '<':
+        return take_token(p, e);
+    case '%':
+        return take_own(p, e);
     case '!':
-        return fail(PESC_UNSUPPORTED,
-                    "the grammar, line %zu: tokens (<...>) are not supported; write their text",
-                    line_of(p));
+        return fail(PESC_UNSUPPORTED, "the grammar, line %zu: ! is not supported", line_of(p));
     case '*':
     case '+':
     case '?':
@@ -377,69 +459,6 @@ static pesc_status take_rule(reader *p)
 
 /* ---- rules ---- */
 
-static void write_expr(reader *p, uint32_t e, rule_span at);
-
-static void write_repeat(reader *p, const expr *x, rule_span at)
-{
-    rules *r = p->r;
-    uint32_t from = at.start;
-    for (int32_t i = 0; i < x->min && r->status == PESC_OK; i++) {
-        uint32_t to = rules_node(r);
-        write_expr(p, x->first, (rule_span){ from, to });
-        from = to;
-    }
-    if (x->max == EXPR_ANY_TIMES) {
-        uint32_t loop = rules_node(r);
-        rules_empty(r, from, loop);
-        write_expr(p, x->first, (rule_span){ loop, loop });
-        from = loop;
-    }
-    for (int32_t i = x->min; i < x->max && r->status == PESC_OK; i++) {
-        uint32_t to = rules_node(r);
-        rules_empty(r, from, at.end);
-        write_expr(p, x->first, (rule_span){ from, to });
-        from = to;
-    }
-    rules_empty(r, from, at.end);
-}
-
-static void write_expr(reader *p, uint32_t e, rule_span at)
-{
-    const expr *x = &p->pool.all[e];
-    uint32_t from = at.start;
-    char bytes[4];
-    switch (x->kind) {
-    case EXPR_CHAR:
-        rules_text(p->r, from, at.end, bytes, (size_t)utf8_encode(x->value, bytes));
-        break;
-    case EXPR_SET:
-        spell_set(p->r, &p->sets, at, &p->pool.sets[x->value], SPELL_UTF8);
-        break;
-    case EXPR_RULE:
-        rules_call(p->r, from, at.end, x->value);
-        break;
-    case EXPR_CHOICE:
-        for (uint32_t c = x->first; c && p->r->status == PESC_OK; c = p->pool.all[c].next)
-            write_expr(p, c, at);
-        break;
-    case EXPR_SEQUENCE:
-        for (uint32_t c = x->first; c && p->r->status == PESC_OK; c = p->pool.all[c].next) {
-            uint32_t to = p->pool.all[c].next ? rules_node(p->r) : at.end;
-            write_expr(p, c, (rule_span){ from, to });
-            from = to;
-        }
-        if (!x->first)
-            rules_empty(p->r, from, at.end);
-        break;
-    case EXPR_REPEAT:
-        write_repeat(p, x, at);
-        break;
-    case EXPR_BEGIN:
-    case EXPR_END:
-        break; /* not in GBNF */
-    }
-}
-
 static const char *name_of(const void *ud, uint32_t rule)
 {
     static _Thread_local char text[80];
@@ -475,15 +494,17 @@ static pesc_status read_and_write(reader *p, uint32_t *root)
                         line_at(p, p->names[i].at), name_of(p, (uint32_t)i));
         rules_add(p->r); /* its number is that of the name */
     }
+    expr_writer w = { &p->pool, p->schemas, p->ignored, p->r, &p->sets };
     for (size_t i = 0; i < p->n_names && p->r->status == PESC_OK; i++)
-        write_expr(p, p->names[i].root, p->r->rules[i]);
+        expr_write(&w, p->names[i].root, p->r->rules[i]);
     return rules_finish(p->r, *root, name_of, p);
 }
 
-pesc_status gbnf_write(rules *r, const char *text, size_t n, uint32_t *root)
+pesc_status gbnf_write(rules *r, const char *text, size_t n, str *ignored, uint32_t *root)
 {
-    reader p = { .text = text, .n = n, .r = r };
+    reader p = { .text = text, .n = n, .ignored = ignored, .r = r };
     pesc_status st = read_and_write(&p, root);
+    json_decref(p.schemas);
     expr_pool_free(&p.pool);
     spell_rules_free(&p.sets);
     mem_free(p.names);

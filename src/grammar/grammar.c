@@ -63,7 +63,7 @@ static pesc_status write_rules(rules *r, const grammar_source *from, uint32_t *r
     case PESC_GRAMMAR_SCHEMA:
         return write_schema_text(r, from, root);
     case PESC_GRAMMAR_GBNF:
-        return gbnf_write(r, from->text, from->n, root);
+        return gbnf_write(r, from->text, from->n, from->ignored, root);
     case PESC_GRAMMAR_REGEX:
         return regex_write(r, from->text, from->n, root);
     }

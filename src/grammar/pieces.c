@@ -10,7 +10,7 @@ enum { MAX_PIECE = 1024 }; /* bytes; a longer token is never allowed */
 /* ---- the text of tokens ---- */
 
 /* Inside a text, after the first token that has one: a SentencePiece token keeps its blank there.
- * Control tokens and padding have no text. */
+ * Padding has no text, nor has a token with a byte that is kept for control tokens. */
 static pesc_status read_texts(piece_trie *p, const tokenizer *t, str *all)
 {
     decode_stream *d;
@@ -26,7 +26,9 @@ static pesc_status read_texts(piece_trie *p, const tokenizer *t, str *all)
         if (!tokenizer_token(t, id, &n))
             continue;
         st = decode_feed(d, id, &text, &n);
-        if (st == PESC_OK && n <= MAX_PIECE)
+        if (tokenizer_is_special(t, id))
+            str_printf(all, PIECES_CONTROL, (int)id);
+        else if (st == PESC_OK && n <= MAX_PIECE && !memchr(text, PIECES_CONTROL[0], n))
             str_add(all, text, n);
     }
     p->first[p->vocab] = all->n;

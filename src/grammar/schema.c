@@ -562,7 +562,7 @@ static void write_all(schema_writer *w, uint32_t *root)
     }
 }
 
-pesc_status schema_write(rules *r, const json_t *schema, str *ignored, uint32_t *root)
+pesc_status schema_add_rules(rules *r, const json_t *schema, str *ignored, uint32_t *root)
 {
     schema_writer w = { .r = r, .root = schema, .ignored = ignored };
     write_all(&w, root);
@@ -572,6 +572,11 @@ pesc_status schema_write(rules *r, const json_t *schema, str *ignored, uint32_t 
     mem_free(w.paths);
     intern_free(&w.known);
     spell_rules_free(&w.sets);
-    TRY(r->status);
+    return r->status;
+}
+
+pesc_status schema_write(rules *r, const json_t *schema, str *ignored, uint32_t *root)
+{
+    TRY(schema_add_rules(r, schema, ignored, root));
     return rules_finish(r, *root, name_of, NULL);
 }

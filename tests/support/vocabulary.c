@@ -16,6 +16,8 @@ void vocabulary_open(vocabulary *v, const char *const *tokens, size_t n, size_t 
         vocab_add(&v->tok->vocab, tokens[i], strlen(tokens[i]), (int32_t)(256 + i));
     must(decoder_open_sp(&v->tok->dec, true, false));
     must(pipeline_seal(v->tok));
+    for (size_t i = 0; i < n; i++)
+        v->tok->special[256 + i] = strncmp(tokens[i], "<|", 2) == 0;
     must(pieces_open(&v->p, v->tok, (int32_t)(256 + n + n_more)));
 }
 

@@ -5,7 +5,7 @@
 #include "grammar/pieces.h"
 
 /* Token i is tokens[i]; before them stand the 256 byte tokens <0x00> to <0xFF>, so the first has id
- * 256. n_more logits have no token. */
+ * 256; those that begin with <| are control tokens. n_more logits have no token. */
 typedef struct vocabulary {
     tokenizer *tok;
     piece_trie *p;

@@ -100,14 +100,34 @@ static void gbnf_is_read_as_llama_cpp_does(void **state)
         { "\n\nroot ::=\n  \"a\"+", { "a", "aaa" }, { "" } },
         { "root ::= \"a\" {2,}", { "aa", "aaa" }, { "a" } },
         { "root ::= [-a]", { "-", "a" }, { "b" } },
+        { "root ::= %not \"ab\" \"ab\"",
+          { "ab", "aab", "xab", "bbab" },
+          { "", "abab", "a", "aba" } },
+        { "root ::= %not (\"ab\" | \"c\") \"!\"?",
+          { "", "a!", "\xc3\xa9" },
+          { "c", "xabx", "\xc3" } },
+        { "root ::= \"(\" %json {\"type\": \"array\", \"items\": {\"$ref\": \"#/$defs/a\"},\n"
+          " \"$defs\": {\"a\": {\"enum\": [1, \"}\"]}}} \")\"",
+          { "([])", "([1])", "([1, \"}\"])" },
+          { "(1)", "([2])", "[]" } },
+        { "root ::= x x\nx ::= %json {\"const\": 1} | %json true",
+          { "11", "{}1", "[1]2" },
+          { "", "]" } },
+        { "root ::= <[7]> \"a\"",
+          { "\xff"
+            "7\xff"
+            "a" },
+          { "a", "7a" } },
     };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         grammar *g;
         must(open_gbnf(&g, all[i].grammar));
         for (int k = 0; k < 4 && all[i].yes[k]; k++)
-            assert_true(matches(g, all[i].yes[k]));
+            if (!matches(g, all[i].yes[k]))
+                fail_msg("%s: %s", all[i].grammar, all[i].yes[k]);
         for (int k = 0; k < 4 && all[i].no[k]; k++)
-            assert_false(matches(g, all[i].no[k]));
+            if (matches(g, all[i].no[k]))
+                fail_msg("%s: not %s", all[i].grammar, all[i].no[k]);
         grammar_close(g);
     }
 }
@@ -133,13 +153,23 @@ static void wrong_grammars_are_refused(void **state)
                 { "root ::= [b-a]", "comes before its beginning" },
                 { "root ::= \"a\"{3,2}", "below its minimum" },
                 { "root ::= \"\\ud800\"", "no Unicode character" },
+                { "root ::= %json", "no JSON Schema" },
+                { "root ::= %json {\"type\": }", "no JSON Schema" },
+                { "root ::= %json {\"type\": \"x\"}", "found x" },
+                { "root ::= %text", "expected %json or %not" },
+                { "root ::= %not root", "takes a text" },
+                { "root ::= %not (\"a\" %json {})", "takes a text" },
+                { "root ::= %not", "expected the name" },
                 { "\xff", "not UTF-8" } };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         grammar *g;
         must_fail(open_gbnf(&g, all[i].grammar), PESC_FORMAT, all[i].part);
     }
     grammar *g;
-    must_fail(open_gbnf(&g, "root ::= <think>"), PESC_UNSUPPORTED, "tokens");
+    must_fail(open_gbnf(&g, "root ::= <think>"), PESC_UNSUPPORTED, "<[id]>");
+    must_fail(open_gbnf(&g, "root ::= <[7>"), PESC_UNSUPPORTED, "<[id]>");
+    must_fail(open_gbnf(&g, "root ::= <"), PESC_UNSUPPORTED, "<[id]>");
+    must_fail(open_gbnf(&g, "root ::= %json {\"not\": {}}"), PESC_UNSUPPORTED, "not cannot");
     must_fail(open_gbnf(&g, "root ::= \"a\"{2001}"), PESC_UNSUPPORTED, "2000");
 }
 

@@ -253,6 +253,7 @@ static const struct {
     { PESC_GRAMMAR_REGEX, "([^\\n\"\\\\]{3}\\n)*" },
     { PESC_GRAMMAR_GBNF, "root ::= . root | [a-z]{2}" },
     { PESC_GRAMMAR_GBNF, "root ::= (\"(\" root \")\" | [^()]+) root | \"\"" },
+    { PESC_GRAMMAR_GBNF, "root ::= %not (\"ab\" | \"))\") <[309]> %json {\"type\":\"string\"}" },
 };
 
 static void masks_have_the_tokens_that_may_follow(void **state)
@@ -495,7 +496,8 @@ static int open_words(void **state)
                                           "\xf0\x9f\x98\x80",
                                           "x\"\n",
                                           "\"\"",
-                                          "c" };
+                                          "c",
+                                          "<|call|>" };
     vocabulary_open(&words, tokens, sizeof tokens / sizeof *tokens, 7);
     return 0;
 }
