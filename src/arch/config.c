@@ -37,7 +37,7 @@ bool config_ropes_by_length(const config *c)
 {
     bool by_length = false;
     for (int32_t i = 0; i < c->n_ropes; i++)
-        by_length |= c->ropes[i].kind == ROPE_DYNAMIC;
+        by_length |= c->ropes[i].kind == ROPE_DYNAMIC || c->ropes[i].kind == ROPE_LONG;
     return by_length;
 }
 
@@ -46,6 +46,8 @@ void config_free(config *c)
     mem_free(c->layer_windowed);
     mem_free(c->layer_dense);
     mem_free(c->layer_unrotated);
+    mem_free(c->rope_factors);
+    c->rope_factors = NULL;
     c->layer_windowed = c->layer_dense = c->layer_unrotated = NULL;
 }
 
@@ -428,7 +430,7 @@ static pesc_status check_rotation(const config *c, const char *file)
     if (config_rot_dim(c) % 2 || config_rot_dim(c) == 0)
         return fail(PESC_FORMAT, "%s: %s: found %d, expected an even number, since pairs rotate",
                     file, part, config_rot_dim(c));
-    if (config_ropes_by_length(c) && config_rot_dim(c) < 4)
+    if (c->ropes[0].kind == ROPE_DYNAMIC && config_rot_dim(c) < 4)
         return fail(PESC_FORMAT, "%s: head_dim: found %d, expected at least 4 with dynamic rope",
                     file, config_rot_dim(c));
     return PESC_OK;

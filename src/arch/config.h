@@ -12,7 +12,14 @@
 
 typedef struct family family;
 
-typedef enum rope_kind { ROPE_PLAIN, ROPE_LINEAR, ROPE_LLAMA3, ROPE_YARN, ROPE_DYNAMIC } rope_kind;
+typedef enum rope_kind {
+    ROPE_PLAIN,
+    ROPE_LINEAR,
+    ROPE_LLAMA3,
+    ROPE_YARN,
+    ROPE_DYNAMIC,
+    ROPE_LONG,
+} rope_kind;
 /* Where the norms of a layer are: before its two sublayers, after them (on what they add), both. */
 typedef enum norm_place { NORM_BEFORE, NORM_AFTER, NORM_AROUND } norm_place;
 typedef enum qk_norm_kind { QK_NORM_NONE, QK_NORM_HEAD, QK_NORM_ROW } qk_norm_kind;
@@ -35,7 +42,7 @@ typedef struct moe_rule {
 typedef struct rope_rule {
     rope_kind kind;
     float theta, factor, low, high, beta_fast, beta_slow;
-    float mscale, mscale_all, attention_factor; /* yarn; 0: not given */
+    float mscale, mscale_all, attention_factor; /* yarn, longrope; 0: not given */
     int32_t original;                           /* original context */
     bool truncate;
 } rope_rule;
@@ -69,7 +76,8 @@ typedef struct config {
     rope_rule ropes[CONFIG_MAX_ROPES]; /* [1]: of the layers with a window, where n_ropes is 2 */
     int32_t n_ropes;
     bool rope_interleaved;
-    float rotary;             /* the part of a head that rotates, its first columns; 0: all */
+    float rotary;        /* the part of a head that rotates, its first columns; 0: all */
+    float *rope_factors; /* ROPE_LONG: divisors of up to `original` tokens, then of more; owned */
     int32_t no_rope_interval; /* of SmolLM3; 0: the family has no such layers */
     uint8_t *layer_unrotated; /* one byte a layer, owned; NULL: all rotate */
     /* MLA (DeepSeek): used when kv_lora_rank > 0 */

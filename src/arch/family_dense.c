@@ -90,12 +90,50 @@ static const config_key gemma3_keys[] = {
     { 0 },
 };
 
+/* Without a rope_scaling the original context says nothing. */
+static const config_key phi3_keys[] = {
+    INT_OR_NULL("sliding_window", window, 1, MAX_CONTEXT, 0),
+    REAL("partial_rotary_factor", rotary, 1e-3, 1, 1),
+    REAL("rms_norm_eps", norm_eps, 1e-30, 1, 1e-5),
+    { 0 },
+};
+
+static const config_key glm4_keys[] = {
+    INT("head_dim", head_dim, 1, 1 << 14, 128),
+    FLAG("attention_bias", qkv_bias, true),
+    REAL("partial_rotary_factor", rotary, 1e-3, 1, 0.5),
+    REAL("rms_norm_eps", norm_eps, 1e-30, 1, 1.5625e-7),
+    { 0 },
+};
+
 /* ---- tensors ---- */
 
 /* HunYuan's names of the norms, which come after the rotation. */
 static const tensor_rule hunyuan_tensors[] = {
     { "self_attn.query_layernorm.weight", "D", 0, RULE_F32, BLOCK(q_norm), INIT_ONE },
     { "self_attn.key_layernorm.weight", "D", 0, RULE_F32, BLOCK(k_norm), INIT_ONE },
+    { 0 },
+};
+
+/* GLM-4: norms before and after each sublayer, by names of its own. */
+static const tensor_rule glm4_norm_tensors[] = {
+    { "input_layernorm.weight", "C", 0, RULE_F32, BLOCK(attn_norm), INIT_ONE },
+    { "post_self_attn_layernorm.weight", "C", 0, RULE_F32, BLOCK(attn_post), INIT_ONE },
+    { "post_attention_layernorm.weight", "C", 0, RULE_F32, BLOCK(ffn_norm), INIT_ONE },
+    { "post_mlp_layernorm.weight", "C", 0, RULE_F32, BLOCK(ffn_post), INIT_ONE },
+    { 0 },
+};
+
+static const fused_rule phi3_fused[] = {
+    { "self_attn.qkv_proj.weight",
+      { "self_attn.q_proj.weight", "self_attn.k_proj.weight", "self_attn.v_proj.weight" },
+      0 },
+    { "mlp.gate_up_proj.weight", { "mlp.gate_proj.weight", "mlp.up_proj.weight" }, 0 },
+    { 0 },
+};
+
+static const fused_rule glm4_fused[] = {
+    { "mlp.gate_up_proj.weight", { "mlp.gate_proj.weight", "mlp.up_proj.weight" }, 0 },
     { 0 },
 };
 
@@ -269,6 +307,25 @@ const family dense_families[] = {
                    .use_window = true,
                    .n_ropes = 2,
                    .ropes = { { .theta = 1e6F }, { .theta = 1e4F } } },
+    },
+    {
+        .name = "phi3",
+        .model_type = "phi3",
+        .causal = "Phi3ForCausalLM",
+        .keys = { common_keys, phi3_keys },
+        .tensors = { frame_tensors, attention_tensors },
+        .fused = phi3_fused,
+        .window = WINDOW_ALL,
+        .facts = { .use_window = true, .ropes = { { .original = 4096 } } },
+    },
+    {
+        .name = "glm4",
+        .model_type = "glm4",
+        .causal = "Glm4ForCausalLM",
+        .keys = { common_keys, glm4_keys },
+        .tensors = { frame_tensors, attention_tensors, glm4_norm_tensors },
+        .fused = glm4_fused,
+        .facts = { .norms = NORM_AROUND, .rope_interleaved = true },
     },
     { 0 },
 };

@@ -85,9 +85,7 @@ static pesc_status read_part(const weight *w, int64_t first, int64_t n, float *o
 {
     const source *s = w->parts;
     while (n > 0) {
-        int64_t i = first / s->at.cols, j = first % s->at.cols;
-        int64_t from = s->at.base + i / s->at.group * s->at.group_step +
-                       i % s->at.group * s->at.row_step + j * s->at.col_step;
+        int64_t j = first % s->at.cols, from = fused_at(&s->at, first);
         int64_t take = s->at.col_step == 1 && s->at.cols - j < n ? s->at.cols - j : n;
         take = s->at.col_step == 1 ? take : 1;
         TRY(weights_read_f32(&s->whole, from, take, out));

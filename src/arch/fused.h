@@ -19,6 +19,12 @@ typedef struct fused_place {
     int64_t cols; /* of the part */
 } fused_place;
 
+static inline int64_t fused_at(const fused_place *p, int64_t element)
+{
+    int64_t i = element / p->cols, j = element % p->cols;
+    return p->base + i / p->group * p->group_step + i % p->group * p->row_step + j * p->col_step;
+}
+
 /* The layout of one fused tensor of a layer. */
 typedef struct fused_layout {
     const fused_rule *rule;

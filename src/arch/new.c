@@ -1,5 +1,6 @@
 #include "arch/new.h"
 
+#include "arch/fused.h"
 #include "arch/info.h"
 #include "base/args.h"
 #include "base/io.h"
@@ -50,6 +51,25 @@ void new_values(const config *c, const slot *s, uint64_t seed, int64_t first, in
 
 /* ---- the weights ---- */
 
+/* A tensor of the files: that of a slot, or a fused one, of which the slot is the first part. */
+typedef struct stored_tensor {
+    slot s;
+    fused_layout l;
+    bool fused;
+} stored_tensor;
+
+static bool next_tensor(const config *c, stored_tensor *t)
+{
+    while (slot_next(c, &t->s)) {
+        int32_t part = 0;
+        const fused_rule *r = t->s.layer < 0 ? NULL : fused_rule_of(c->fam, t->s.rule->name, &part);
+        t->fused = r && fused_layout_of(&t->l, c, r, t->s.layer);
+        if (!t->fused || (part == 0 && t->s.expert <= 0))
+            return true;
+    }
+    return false;
+}
+
 /* The tensors in writing order; their names are in one block of memory. */
 typedef struct plan {
     safetensors_spec *specs;
@@ -60,7 +80,7 @@ typedef struct plan {
 static pesc_status make_plan(plan *p, const config *c, dtype dt)
 {
     enum { NAME = sizeof((slot *)0)->name };
-    for (slot s = slot_first(); p->n <= WEIGHTS_MAX && slot_next(c, &s);)
+    for (stored_tensor t = { .s = slot_first() }; p->n <= WEIGHTS_MAX && next_tensor(c, &t);)
         p->n++;
     if (p->n > WEIGHTS_MAX)
         return fail(PESC_UNSUPPORTED, "the model has more than %d tensors, the most pesc reads",
@@ -70,10 +90,13 @@ static pesc_status make_plan(plan *p, const config *c, dtype dt)
     if (!p->specs || !p->names)
         return fail_nomem("planning a model", p->n * NAME);
     size_t i = 0;
-    for (slot s = slot_first(); slot_next(c, &s); i++) {
-        memcpy(p->names + i * NAME, s.name, NAME);
-        p->specs[i] = (safetensors_spec){ .name = p->names + i * NAME, .dt = dt, .nd = s.nd };
-        memcpy(p->specs[i].ne, s.ne, (size_t)s.nd * sizeof *s.ne);
+    for (stored_tensor t = { .s = slot_first() }; next_tensor(c, &t); i++) {
+        safetensors_spec *spec = &p->specs[i];
+        memcpy(p->names + i * NAME, t.fused ? t.l.name : t.s.name, NAME);
+        *spec = (safetensors_spec){ .name = p->names + i * NAME,
+                                    .dt = dt,
+                                    .nd = t.fused ? t.l.nd : t.s.nd };
+        memcpy(spec->ne, t.fused ? t.l.ne : t.s.ne, (size_t)spec->nd * sizeof *spec->ne);
     }
     return PESC_OK;
 }
@@ -89,6 +112,7 @@ typedef struct filler {
     dtype dt;
     float *f32;     /* SPAN */
     uint16_t *bf16; /* SPAN */
+    const fused_place *place;
 } filler;
 
 static void fill_piece(void *ctx, int64_t piece, int worker)
@@ -101,16 +125,50 @@ static void fill_piece(void *ctx, int64_t piece, int worker)
         bf16_encode(f->bf16 + at, f->f32 + at, n);
 }
 
-static pesc_status write_slot(safetensors_writer *w, thread_pool *pool, filler *f)
+/* Draws the slot's numbers a span at a time; `to` (NULL: the file) takes them as a part. */
+static pesc_status write_slot(safetensors_writer *w, thread_pool *pool, filler *f, float *to)
 {
     int64_t total = slot_count(f->s);
     for (f->first = 0; f->first < total; f->first += SPAN) {
         f->n = total - f->first < SPAN ? total - f->first : SPAN;
         thread_for(pool, (f->n + PIECE - 1) / PIECE, fill_piece, f);
+        for (int64_t i = 0; to && i < f->n; i++)
+            to[fused_at(f->place, f->first + i)] = f->f32[i];
+        if (to)
+            continue;
         const void *bytes = f->dt == DT_BF16 ? (const void *)f->bf16 : (const void *)f->f32;
         TRY(safetensors_write(w, bytes, (size_t)f->n * dtype_block_bytes(f->dt)));
     }
     return PESC_OK;
+}
+
+/* Parts that follow one another are written as they come, others are put in their places first. */
+static pesc_status write_fused(safetensors_writer *w, thread_pool *pool, filler *f,
+                               const fused_layout *l)
+{
+    float *share = l->plain ? NULL : mem_alloc((size_t)l->share, sizeof *share);
+    pesc_status s =
+        l->plain || share ? PESC_OK : fail_nomem(l->name, (size_t)l->share * sizeof *share);
+    for (int32_t e = 0; s == PESC_OK && e < l->experts; e++) {
+        for (int32_t i = 0; s == PESC_OK && i < l->n_parts; i++) {
+            slot part = l->parts[i];
+            if (part.expert >= 0)
+                slot_set_expert(&part, e);
+            f->s = &part;
+            f->place = &l->places[i];
+            s = write_slot(w, pool, f, share);
+        }
+        for (int64_t at = 0; s == PESC_OK && share && at < l->share; at += SPAN) {
+            int64_t n = l->share - at < SPAN ? l->share - at : SPAN;
+            bool bf16 = f->dt == DT_BF16;
+            if (bf16)
+                bf16_encode(f->bf16, share + at, n);
+            s = safetensors_write(w, bf16 ? (const void *)f->bf16 : (const void *)(share + at),
+                                  (size_t)n * dtype_block_bytes(f->dt));
+        }
+    }
+    mem_free(share);
+    return s;
 }
 
 static pesc_status write_slots(const char *dir, const plan *p, thread_pool *pool, filler *f)
@@ -122,9 +180,9 @@ static pesc_status write_slots(const char *dir, const plan *p, thread_pool *pool
                                                          .n = p->n,
                                                          .shard_bytes = NEW_SHARD_BYTES }));
     pesc_status s = PESC_OK;
-    for (slot at = slot_first(); s == PESC_OK && slot_next(f->c, &at);) {
-        f->s = &at;
-        s = write_slot(w, pool, f);
+    for (stored_tensor t = { .s = slot_first() }; s == PESC_OK && next_tensor(f->c, &t);) {
+        f->s = &t.s;
+        s = t.fused ? write_fused(w, pool, f, &t.l) : write_slot(w, pool, f, NULL);
     }
     if (s == PESC_OK)
         return safetensors_writer_finish(w);

@@ -1,5 +1,7 @@
 #include "arch/rope_freq.h"
 
+#include "base/mem.h"
+
 #include <math.h>
 #include <string.h>
 
@@ -8,7 +10,8 @@ static const struct {
     rope_kind kind;
 } kinds[] = {
     { "default", ROPE_PLAIN }, { "linear", ROPE_LINEAR },   { "llama3", ROPE_LLAMA3 },
-    { "yarn", ROPE_YARN },     { "dynamic", ROPE_DYNAMIC },
+    { "yarn", ROPE_YARN },     { "dynamic", ROPE_DYNAMIC }, { "longrope", ROPE_LONG },
+    { "su", ROPE_LONG },
 };
 
 /* ---- reading ---- */
@@ -30,12 +33,14 @@ static pesc_status read_kind(rope_rule *r, json_where w)
     TRY(json_get_str(w, "rope_type", false, &name));
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
         if (strcmp(kinds[i].name, name) == 0) {
-            r->kind = kinds[i].kind;
+            bool lists = kinds[i].kind == ROPE_YARN && json_has(w.object, "short_factor");
+            r->kind = lists ? ROPE_LONG : kinds[i].kind; /* older files of Phi-3 */
             return PESC_OK;
         }
-    return fail(PESC_UNSUPPORTED,
-                "%s: rope_type: found \"%s\", expected default, linear, dynamic, llama3 or yarn",
-                w.file, name);
+    return fail(
+        PESC_UNSUPPORTED,
+        "%s: rope_type: found \"%s\", expected default, linear, dynamic, llama3, yarn or longrope",
+        w.file, name);
 }
 
 static pesc_status read_yarn(rope_rule *r, json_where w)
@@ -65,6 +70,31 @@ static pesc_status read_alpha(const config *c, rope_rule *r, json_where w)
         return PESC_OK;
     r->kind = ROPE_PLAIN;
     r->theta = (float)((double)r->theta * pow((double)alpha, (double)dim / (dim - 2)));
+    return PESC_OK;
+}
+
+/* A divisor for each pair, once for sequences of the original context and once for longer ones. */
+static pesc_status read_factors(config *c, json_where w)
+{
+    static const char *const keys[] = { "short_factor", "long_factor" };
+    const size_t pairs = (size_t)config_rot_dim(c) / 2;
+    mem_free(c->rope_factors);
+    c->rope_factors = mem_alloc(2 * pairs, sizeof *c->rope_factors);
+    if (!c->rope_factors)
+        return fail_nomem(w.file, 2 * pairs);
+    for (size_t k = 0; k < 2; k++) {
+        const json_t *list = json_value(w.object, keys[k]);
+        if (!json_is_array(list) || json_array_size(list) != pairs)
+            return fail(PESC_FORMAT, "%s: %s: found %s of %zu, expected an array of %zu numbers",
+                        w.file, keys[k], json_kind(list), json_array_size(list), pairs);
+        for (size_t i = 0; i < pairs; i++) {
+            double v = json_number_value(json_array_get(list, i));
+            if (!(v > 1e-6 && v < 1e30))
+                return fail(PESC_FORMAT, "%s: %s[%zu]: expected a number above 0", w.file, keys[k],
+                            i);
+            c->rope_factors[k * pairs + i] = (float)v;
+        }
+    }
     return PESC_OK;
 }
 
@@ -104,9 +134,11 @@ static pesc_status read_scaling(config *c, rope_rule *r, json_where w)
     r->original = (int32_t)original;
     if (r->kind == ROPE_PLAIN)
         return PESC_OK;
-    /* YaRN may leave its factor out: then it is the ratio of the contexts. */
+    /* YaRN and longrope may leave the factor out: then it is the ratio of the contexts. */
     r->factor = (float)((double)c->context / (double)original);
-    TRY(positive(w, "factor", r->kind != ROPE_YARN, &r->factor));
+    TRY(positive(w, "factor", r->kind != ROPE_YARN && r->kind != ROPE_LONG, &r->factor));
+    if (r->kind == ROPE_LONG)
+        TRY(read_factors(c, w));
     bool llama3 = r->kind == ROPE_LLAMA3;
     TRY(positive(w, "low_freq_factor", llama3, &r->low));
     TRY(positive(w, "high_freq_factor", llama3, &r->high));
@@ -139,7 +171,7 @@ static pesc_status read_by_type(config *c, const json_t *full, const json_t *sli
 
 pesc_status rope_read(config *c, json_where w)
 {
-    int64_t original = 0;
+    int64_t original = c->ropes[0].original;
     TRY(json_get_i64(w, "original_max_position_embeddings", false, 1, 1 << 30, &original));
     for (int32_t i = 0; i < c->n_ropes; i++)
         if (c->ropes[i].theta == 0)
@@ -174,11 +206,28 @@ static float theta_of(const config *c, const rope_rule *r, int64_t length)
     return (float)((double)r->theta * pow(stretch, dim / (dim - 2)));
 }
 
+/* The longest sequence that rotates as shorter ones do. */
+static int32_t unstretched(const config *c)
+{
+    return c->ropes[0].kind == ROPE_LONG ? c->ropes[0].original : c->context;
+}
+
 int32_t rope_shareable(const config *c, int32_t length)
 {
     if (!config_ropes_by_length(c))
         return INT32_MAX;
-    return length <= c->context ? c->context : 0;
+    return length <= unstretched(c) ? unstretched(c) : 0;
+}
+
+int64_t rope_length(const config *c, int64_t length)
+{
+    const int64_t most = unstretched(c);
+    return length <= most ? most : c->ropes[0].kind == ROPE_LONG ? most + 1 : length;
+}
+
+bool rope_outgrown(const config *c, int64_t from, int64_t to)
+{
+    return c->ropes[0].kind == ROPE_LONG && rope_length(c, from) != rope_length(c, to);
 }
 
 static float llama3(const rope_rule *r, float inv)
@@ -244,6 +293,9 @@ void rope_frequencies(const config *c, int32_t table, int64_t length, float *out
         case ROPE_YARN:
             inv = yarn(r->factor, range, i, power);
             break;
+        case ROPE_LONG:
+            inv = 1.0F / (c->rope_factors[length > r->original ? dim / 2 + i : i] * power);
+            break;
         case ROPE_PLAIN:
         case ROPE_DYNAMIC:
             break;
@@ -260,10 +312,12 @@ static double mscale(double factor, double scale)
 float rope_table_scale(const rope_rule *r)
 {
     double f = (double)r->factor;
-    if (r->kind != ROPE_YARN)
+    if (r->kind != ROPE_YARN && r->kind != ROPE_LONG)
         return 1;
     if (r->attention_factor > 0)
         return r->attention_factor;
+    if (r->kind == ROPE_LONG)
+        return f <= 1 ? 1 : (float)sqrt(1 + log(f) / log(r->original));
     if (r->mscale != 0 && r->mscale_all != 0)
         return (float)(mscale(f, (double)r->mscale) / mscale(f, (double)r->mscale_all));
     return (float)mscale(f, 1);

@@ -17,8 +17,16 @@ pesc_status rope_read(config *c, json_where w);
  * Only these may be shared with another sequence that begins with the same tokens. */
 int32_t rope_shareable(const config *c, int32_t length);
 
+/* The shortest or longest length with the rotations of `length`: the same for all that share them.
+ */
+int64_t rope_length(const config *c, int64_t length);
+
+/* Whether a sequence that grows to `to` tokens needs other rotations for those that were cached
+ * when it had `from`: with longrope, which then rotates all of them anew. */
+bool rope_outgrown(const config *c, int64_t from, int64_t to);
+
 /* config_rot_dim / 2 values of a table (config.ropes) for sequences of `length` tokens. Only
- * dynamic scaling looks at the length, and only beyond the context. */
+ * dynamic scaling looks at the length beyond the context, and longrope beyond the original one. */
 void rope_frequencies(const config *c, int32_t table, int64_t length, float *out);
 
 float rope_table_scale(const rope_rule *r);  /* on cos and sin */

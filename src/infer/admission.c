@@ -61,7 +61,7 @@ void scheduler_share(scheduler *s)
 
 int32_t scheduler_shareable(const scheduler *s, const job *j)
 {
-    return rope_shareable(&s->m->shape.cfg, j->r.n);
+    return rope_shareable(&s->m->shape.cfg, j->whole);
 }
 
 /* Whether the slot that the request waits for is still at work on the prefix. */

@@ -18,6 +18,7 @@ pesc_status job_open(job **out, const sched_request *r, uint64_t ticket)
     j->ids.n = j->ids.cap = n;
     j->r = *r;
     j->r.ids = NULL;
+    j->whole = r->n;
     j->ticket = ticket;
     j->greedy = true;
     j->prompt_delivered = r->first;

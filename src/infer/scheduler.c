@@ -1,5 +1,6 @@
 #include "infer/scheduler_state.h"
 
+#include "arch/rope_freq.h"
 #include "backend/memory.h"
 #include "base/mem.h"
 
@@ -345,7 +346,7 @@ static pesc_status place(scheduler *s, int32_t slot, int32_t n)
                                   .n = n,
                                   .past = j->fed,
                                   .kv_seq = slot,
-                                  .whole = j->r.n,
+                                  .whole = j->whole,
                                   .adapter = j->r.adapter };
     to->placed[to->n++] =
         (placed){ .j = j, .slot = slot, .first = scores, .n = to->scores.n - scores };
@@ -423,9 +424,24 @@ static pesc_status run_forward(scheduler *s)
     return delivered != PESC_OK || s->overlap ? delivered : scheduler_deliver(s);
 }
 
+/* Requests that grew so long that all their tokens rotate anew are fed again. */
+static void restart_outgrown(scheduler *s)
+{
+    for (int32_t slot = 0; slot < s->n_slots; slot++) {
+        job *j = s->slots[slot];
+        if (!j || !rope_outgrown(&s->m->shape.cfg, j->whole, (int64_t)j->ids.n))
+            continue;
+        scheduler_leave_slot(s, slot);
+        job_reset(j);
+        j->whole = (int32_t)j->ids.n;
+        job_queue_add_first(&s->queue, j);
+    }
+}
+
 pesc_status scheduler_step(scheduler *s, bool *more)
 {
     TRY(drop_ended(s));
+    restart_outgrown(s);
     TRY(scheduler_admit(s));
     TRY(fill(s));
     TRY(s->now.n ? run_forward(s) : scheduler_deliver(s));

@@ -29,6 +29,7 @@ struct job {
     uint64_t ticket;
     int32_t delivered; /* generated tokens */
     int32_t fed;       /* tokens in the timeline */
+    int32_t whole;     /* by this length they rotate, see rope_outgrown() */
     int32_t cached;    /* full pages of it that were added to the prefix cache */
     double logprob;    /* of the rows so far */
     bool greedy;

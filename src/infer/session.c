@@ -88,6 +88,23 @@ static pesc_status forward(pesc_session *s, const int32_t *ids, int32_t n, int32
     return PESC_OK;
 }
 
+static pesc_status feed(pesc_session *s, const int32_t *ids, size_t n);
+
+/* Feeds all tokens again, with n more. */
+static pesc_status feed_anew(pesc_session *s, const int32_t *ids, size_t n)
+{
+    id_list all = s->fed;
+    pesc_status st = PESC_OK;
+    s->fed = (id_list){ 0 };
+    kvcache_truncate(s->kv, 0, 0);
+    for (size_t i = 0; st == PESC_OK && i < n; i++)
+        st = id_list_add(&all, ids[i]);
+    if (st == PESC_OK)
+        st = feed(s, all.ids, all.n);
+    mem_free(all.ids);
+    return st;
+}
+
 static pesc_status feed(pesc_session *s, const int32_t *ids, size_t n)
 {
     if (n > (size_t)s->n_ctx - s->fed.n)
@@ -96,6 +113,8 @@ static pesc_status feed(pesc_session *s, const int32_t *ids, size_t n)
                     "a larger context",
                     n, s->fed.n, s->n_ctx);
     const int32_t whole = (int32_t)(s->fed.n + n);
+    if (s->fed.n && rope_outgrown(&s->model->shape.cfg, (int64_t)s->fed.n, whole))
+        return feed_anew(s, ids, n);
     if (rope_shareable(&s->model->shape.cfg, whole) == 0 && s->fed.n < s->shareable)
         s->shareable = s->fed.n;
     for (size_t at = 0; at < n;) {

@@ -244,8 +244,9 @@ static int32_t find_spans(pass *p, const token_seq *seqs, int32_t n_seqs)
         const token_seq *q = &seqs[s];
         int64_t whole = q->whole ? q->whole : (int64_t)q->past + q->n;
         for (int32_t i = 0; i < q->n; i++, at++) {
-            int64_t here = (int64_t)q->past + i + 1, length = here > whole ? here : whole;
-            if (i == 0 || (length != spans[n - 1].length && length > p->m->cfg.context))
+            int64_t here = (int64_t)q->past + i + 1;
+            int64_t length = rope_length(&p->m->cfg, here > whole ? here : whole);
+            if (i == 0 || length != spans[n - 1].length)
                 spans[n++] = (rope_span){ at, length };
         }
     }

@@ -91,3 +91,15 @@ setup_file() { make_model; }
     pesc new "$D/config.json" -o /proc/nowhere
     [ "$status" = 4 ]
 }
+
+# The names and shapes in the header of a safetensors file.
+header() { python3 -c 'import json,struct,sys;b=open(sys.argv[1],"rb").read();h=json.loads(b[8:8+struct.unpack("<Q",b[:8])[0]]);print(sorted((k,v["shape"]) for k,v in h.items() if k!="__metadata__"))' "$1"; }
+
+@test "new: fused tensors are written as transformers has them" {
+    local f
+    for f in phi3 glm4 gpt_oss; do
+        "$PESC" new "$BATS_TEST_DIRNAME/../golden/$f/config.json" -o "$BATS_TEST_TMPDIR/$f" --dtype bf16 -q
+        [ "$(header "$BATS_TEST_TMPDIR/$f/model.safetensors")" = "$(header "$BATS_TEST_DIRNAME/../golden/$f/model.safetensors")" ]
+        "$PESC" info "$BATS_TEST_TMPDIR/$f" > "$BATS_TEST_TMPDIR/info"
+    done
+}

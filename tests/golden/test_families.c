@@ -54,6 +54,9 @@ static const fixture fixtures[] = {
     { "olmo3", NULL, NULL, 1e-4f },
     { "gemma2", NULL, NULL, 1e-4f },
     { "gemma3", NULL, NULL, 1e-4f },
+    { "phi3", NULL, NULL, 1e-4f },
+    { "phi3-long", NULL, NULL, 1e-4f },
+    { "glm4", NULL, NULL, 1e-4f },
     { "peft", "base", "adapter", 1e-4f },
     { "bnb", NULL, NULL, 1e-4f },
 };
@@ -147,7 +150,7 @@ static float *stepwise(pesc_model *m, const int32_t *ids, int32_t n, int32_t ste
         rows[i] = i;
     for (int32_t at = 0; at < n; at += step) {
         int32_t now = n - at < step ? n - at : step;
-        token_seq seq = { .ids = ids + at, .n = now, .past = at };
+        token_seq seq = { .ids = ids + at, .n = now, .past = at, .whole = n };
         tensor logits;
         must(pass_set(p, &seq, 1, rows, now));
         must(model_fwd(m, p, &logits));

@@ -226,7 +226,12 @@ static const struct {
     { "{'rms_norm_eps':'1e-5'}", PESC_FORMAT, "rms_norm_eps: found a string" },
     { "{'rope_theta':0}", PESC_FORMAT, "rope_theta: found 0, expected a number above 0" },
     { "{'rope_scaling':5}", PESC_FORMAT, "rope_scaling: found an integer, expected an object" },
-    { "{'rope_scaling':{'type':'su'}}", PESC_UNSUPPORTED, "rope_type: found \"su\", expected" },
+    { "{'rope_scaling':{'type':'ntk'}}", PESC_UNSUPPORTED, "rope_type: found \"ntk\", expected" },
+    { "{'rope_scaling':{'type':'su'}}", PESC_FORMAT, "short_factor: found nothing of 0" },
+    { "{'rope_scaling':{'type':'longrope','short_factor':[1,2,3],'long_factor':[1,2]}}",
+      PESC_FORMAT, "long_factor: found an array of 2, expected an array of 3 numbers" },
+    { "{'rope_scaling':{'type':'longrope','short_factor':[1,0,3],'long_factor':[1,2,3]}}",
+      PESC_FORMAT, "short_factor[1]: expected a number above 0" },
     { "{'rope_scaling':{'type':'linear'}}", PESC_FORMAT, "factor: is missing" },
     { "{'rope_scaling':{'type':'linear','factor':0}}", PESC_FORMAT, "factor: found 0" },
     { "{'rope_scaling':{'type':'llama3','factor':8,'low_freq_factor':4,'high_freq_factor':4}}",
@@ -521,9 +526,23 @@ static double ramped(int i, int dim) /* yarn: factor 4, 32, betas 32 and 1 */
     return f / 4 * t + f * (1 - t);
 }
 
+static double by_short(int i, int dim)
+{
+    return plain(i, dim) / (1 + i);
+}
+static double by_long(int i, int dim)
+{
+    return plain(i, dim) / (4 + i);
+}
+
 static void frequencies(void **state)
 {
     (void)state;
+    static const char longrope[] =
+        "{'rope_scaling':{'type':'longrope','short_factor':[1,2,3],'long_factor':[4,5,6],"
+        "'original_max_position_embeddings':32}}";
+    check_freq(longrope, 32, by_short);
+    check_freq(longrope, 33, by_long);
     check_freq(NULL, 1, plain);
     check_freq("{'rope_scaling':{'type':'linear','factor':4}}", 1, by_four);
     check_freq("{'head_dim':10,'rope_scaling':{'type':'dynamic','factor':3}}", 128, plain);

@@ -254,10 +254,11 @@ static void requests_depend_on_nothing_else(const char *device_name, const char 
     else
         must(pesc_device_open(&d, device_name));
     must(pesc_model_open(&m, d, path, &o));
+    rope_rule *r = &m->shape.cfg.ropes[0];
     if (dynamic_beyond) {
-        m->shape.cfg.ropes[0].kind = ROPE_DYNAMIC;
-        m->shape.cfg.ropes[0].factor = 3;
-        m->shape.cfg.context = dynamic_beyond;
+        r->kind = r->kind == ROPE_LONG ? ROPE_LONG : ROPE_DYNAMIC;
+        r->factor = 3;
+        m->shape.cfg.context = r->original = dynamic_beyond;
     }
     make_samples(&want, m->shape.cfg.vocab);
     want.n = is_far ? 2 * (CHOICES + 1) : want.n;
@@ -288,15 +289,17 @@ static void results_do_not_depend_on_the_batch(void **state)
 }
 
 /* Dynamic RoPE: prompts on both sides of the context, and generations that cross it. A prompt
- * beyond it is rotated by its own length, whatever the pieces it is read in and whatever is cached.
- */
+ * beyond it is rotated by its own length, whatever the pieces it is read in and whatever is cached;
+ * with longrope a generation that crosses the original context is computed anew. */
 static void dynamic_rope_depends_on_the_request(void **state)
 {
     (void)state;
-    static const int32_t contexts[] = { 20, 128, 150, 190 };
-    for (size_t i = 0; i < sizeof contexts / sizeof *contexts; i++)
-        requests_depend_on_nothing_else("cpu:2", golden_path(i % 2 ? "mixtral" : "llama"), "f32",
-                                        contexts[i], i % 2);
+    requests_depend_on_nothing_else("cpu:2", golden_path("llama"), "f32", 20, false);
+    requests_depend_on_nothing_else("cpu:2", golden_path("mixtral"), "f32", 128, true);
+    requests_depend_on_nothing_else("cpu:2", golden_path("llama"), "f32", 150, false);
+    requests_depend_on_nothing_else("cpu:2", golden_path("mixtral"), "f32", 190, true);
+    requests_depend_on_nothing_else("cpu:2", golden_path("phi3-long"), "f32", 128, false);
+    requests_depend_on_nothing_else("cpu:2", golden_path("phi3-long"), "f32", 40, true);
 }
 
 /* ---- on one model ---- */

@@ -139,6 +139,24 @@ def gemma2(r):
     return {**c, "rope_parameters": {"rope_type": "default", "rope_theta": r.choice([1e4, 77.0])}}
 
 
+def phi3(r):
+    c = plain(r, sliding_window=r.choice([None, 7]))
+    head = c["hidden_size"] // c["num_attention_heads"]
+    part = r.choice([1.0, 0.5, 0.75] if head % 8 == 0 else [1.0, 0.5])
+    pairs = int(head * part) // 2
+    lists = {k: [r.uniform(0.8, 8) for _ in range(pairs)] for k in ("short_factor", "long_factor")}
+    more = r.choice([{}, {}, dict(attention_factor=1.3), dict(factor=3.0)])
+    scaling = {"rope_type": "longrope", **lists, **more} if r.random() < 0.6 else {"rope_type": "default"}
+    return {**{k: v for k, v in c.items() if k != "head_dim"}, "original_max_position_embeddings": r.choice([5, 16, 32]),
+            "rope_parameters": {"rope_theta": r.choice([1e4, 77.0]), "partial_rotary_factor": part, **scaling}}
+
+
+def part(r, c, factors=(1.0, 0.5, 0.25)):
+    """A part of each head rotates."""
+    c["rope_parameters"]["partial_rotary_factor"] = r.choice(factors)
+    return {**c, "head_dim": 8 * r.randint(1, 4)}
+
+
 FAMILIES = {
     "llama": (hf.LlamaConfig, lambda r: plain(r, attention_bias=r.random() < 0.3, mlp_bias=r.random() < 0.3)),
     "qwen3": (hf.Qwen3Config, lambda r: plain(r, attention_bias=r.random() < 0.3)),
@@ -157,6 +175,8 @@ FAMILIES = {
     "gemma3": (hf.Gemma3TextConfig, gemma),
     "granite": (hf.GraniteConfig, granite),
     "ministral3": (hf.Ministral3Config, ministral3),
+    "phi3": (hf.Phi3Config, phi3),
+    "glm4": (hf.Glm4Config, lambda r: part(r, plain(r, attention_bias=r.random() < 0.6))),
     "hunyuan_v1_dense": (hf.HunYuanDenseV1Config, hunyuan),
     "ernie4_5": (hf.Ernie4_5Config, lambda r: plain(r, use_bias=r.random() < 0.5)),
 }

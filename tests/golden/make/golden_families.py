@@ -404,6 +404,11 @@ FIXTURES = {
                      layer_types=["sliding_attention", "full_attention", "sliding_attention"],
                      rope_parameters={"full_attention": rope("linear", 50000.0, factor=4.0), "sliding_attention": rope("default", 5000.0)},
                      **{**DENSE, "tie_word_embeddings": True}),
+    "phi3": family(hf.Phi3Config, 36, sliding_window=20, **{k: v for k, v in DENSE.items() if k != "head_dim"}),
+    "phi3-long": family(hf.Phi3Config, 37, original_max_position_embeddings=20,
+                        rope_parameters=rope("longrope", 5000.0, partial_rotary_factor=0.5, short_factor=[1.0, 1.3, 2.1, 2.4],
+                                             long_factor=[1.1, 2.0, 4.0, 7.0]), **{**SQUARE, "tie_word_embeddings": True}),
+    "glm4": family(hf.Glm4Config, 38, **DENSE),
     "peft": peft_lora,
     "bnb": bnb_nf4,
 }
