@@ -105,6 +105,19 @@ static pesc_status use_run(pesc_load_options *opt, const hfdir *d, runbase_held 
     return PESC_OK;
 }
 
+/* With the run's own base_dtype, experts that a run trained are held as they were then: with nf4
+ * none of its stack is quantised. */
+static pesc_status use_patch(pesc_load_options *opt)
+{
+    runbase_held as;
+    if (!opt->patch || !opt->base_dtype)
+        return PESC_OK;
+    TRY(runmodel_patch_held(&as, opt->patch));
+    if (as.found && strcmp(opt->base_dtype, as.base_dtype) == 0)
+        opt->whole_experts = as.whole_experts;
+    return PESC_OK;
+}
+
 static pesc_status open_files(pesc_model *m, const char *path, const char *base)
 {
     runstate_chain chain;
@@ -126,6 +139,7 @@ static pesc_status open_all(pesc_model *m, const char *path, pesc_load_options *
         TRY(hfdir_lora(d, opt->lora, &lora_dir));
     bool trained;
     TRY(use_run(opt, d, &as, &trained));
+    TRY(use_patch(opt));
     read_options(&src.how, m, opt);
     src.how.trained = trained;
     TRY(config_read(&m->shape.cfg,

@@ -58,3 +58,43 @@ void expr_pool_free(expr_pool *p)
     mem_free(p->all);
     *p = (expr_pool){ 0 };
 }
+
+/* ---- repetitions ---- */
+
+static void skip_blanks(const char *text, size_t n, size_t *at, bool blanks)
+{
+    while (blanks && *at < n && (text[*at] == ' ' || text[*at] == '\t'))
+        ++*at;
+}
+
+static bool take_number(const char *text, size_t n, size_t *at, int32_t *v)
+{
+    size_t from = *at;
+    for (*v = 0; *at < n && text[*at] >= '0' && text[*at] <= '9'; ++*at)
+        *v = *v > EXPR_MAX_TIMES ? *v : *v * 10 + (text[*at] - '0');
+    return *at > from;
+}
+
+size_t repetition_read(const char *text, size_t n, bool blanks, int32_t *min, int32_t *max)
+{
+    char kind = n ? text[0] : '\0';
+    size_t at = 1;
+    if (kind == '*' || kind == '+' || kind == '?') {
+        *min = kind == '+';
+        *max = kind == '?' ? 1 : EXPR_ANY_TIMES;
+        return 1;
+    }
+    skip_blanks(text, n, &at, blanks);
+    if (kind != '{' || !take_number(text, n, &at, min))
+        return 0;
+    *max = *min;
+    skip_blanks(text, n, &at, blanks);
+    if (at < n && text[at] == ',') {
+        at++;
+        skip_blanks(text, n, &at, blanks);
+        if (!take_number(text, n, &at, max))
+            *max = EXPR_ANY_TIMES;
+        skip_blanks(text, n, &at, blanks);
+    }
+    return at < n && text[at] == '}' ? at + 1 : 0;
+}

@@ -43,4 +43,9 @@ void expr_append(expr_pool *p, uint32_t parent, uint32_t child);
 uint32_t expr_add_repeat(expr_pool *p, uint32_t child, int32_t min, int32_t max);
 void expr_pool_free(expr_pool *p);
 
+/* Reads *, +, ?, {m}, {m,} or {m,n} at the beginning of the text; `blanks`: there may be some
+ * inside the braces. Returns its bytes, 0 where there is none. A number above EXPR_MAX_TIMES is
+ * read as one that is above it, too; which numbers are allowed is the caller's to say. */
+size_t repetition_read(const char *text, size_t n, bool blanks, int32_t *min, int32_t *max);
+
 #endif

@@ -339,58 +339,25 @@ static pesc_status take_atom(reader *p, uint32_t *e)
     }
 }
 
-static bool take_number(reader *p, int32_t *n)
-{
-    size_t from = p->at;
-    for (*n = 0; peek(p) >= '0' && peek(p) <= '9'; p->at++)
-        *n = *n > EXPR_MAX_TIMES ? *n : *n * 10 + (peek(p) - '0');
-    return p->at > from;
-}
-
-/* {m}, {m,} or {m,n} */
-static pesc_status take_braces(reader *p, int32_t *min, int32_t *max)
-{
-    p->at++;
-    skip_blanks(p, false);
-    if (!take_number(p, min))
-        return malformed(p, "expected {m}, {m,} or {m,n}");
-    *max = *min;
-    skip_blanks(p, false);
-    if (peek(p) == ',') {
-        p->at++;
-        skip_blanks(p, false);
-        if (!take_number(p, max))
-            *max = EXPR_ANY_TIMES;
-        skip_blanks(p, false);
-    }
-    if (peek(p) != '}')
-        return malformed(p, "expected {m}, {m,} or {m,n}");
-    p->at++;
-    if (*min > EXPR_MAX_TIMES || *max > EXPR_MAX_TIMES)
-        return fail(PESC_UNSUPPORTED,
-                    "the grammar, line %zu: a repetition of more than %d times is not supported",
-                    line_of(p), EXPR_MAX_TIMES);
-    if (*max != EXPR_ANY_TIMES && *max < *min)
-        return malformed(p, "the maximum of a repetition is below its minimum");
-    return PESC_OK;
-}
-
 static pesc_status take_repetitions(reader *p, uint32_t *e)
 {
     for (int n = 0;; n++) {
-        int32_t min = 0, max = EXPR_ANY_TIMES;
-        char k = peek(p);
-        if (k != '*' && k != '+' && k != '?' && k != '{')
+        int32_t min, max;
+        size_t taken = repetition_read(p->text + p->at, p->n - p->at, true, &min, &max);
+        if (!taken && peek(p) == '{')
+            return malformed(p, "expected {m}, {m,} or {m,n}");
+        if (!taken)
             return PESC_OK;
         if (n == EXPR_MAX_DEPTH)
             return malformed(p, "too many repetitions follow each other");
-        if (k == '{') {
-            TRY(take_braces(p, &min, &max));
-        } else {
-            p->at++;
-            min = k == '+';
-            max = k == '?' ? 1 : EXPR_ANY_TIMES;
-        }
+        p->at += taken;
+        if (min > EXPR_MAX_TIMES || max > EXPR_MAX_TIMES)
+            return fail(
+                PESC_UNSUPPORTED,
+                "the grammar, line %zu: a repetition of more than %d times is not supported",
+                line_of(p), EXPR_MAX_TIMES);
+        if (max != EXPR_ANY_TIMES && max < min)
+            return malformed(p, "the maximum of a repetition is below its minimum");
         *e = expr_add_repeat(&p->pool, *e, min, max);
         skip_blanks(p, p->depth > 0);
     }

@@ -314,41 +314,14 @@ static pesc_status take_atom(reader *p, uint32_t *e)
 
 /* ---- quantifiers ---- */
 
-static bool take_number(reader *p, int32_t *n)
-{
-    size_t from = p->at;
-    for (*n = 0; peek(p) >= '0' && peek(p) <= '9'; p->at++)
-        *n = *n > EXPR_MAX_TIMES ? *n : *n * 10 + (peek(p) - '0');
-    return p->at > from;
-}
-
-/* {m}, {m,} or {m,n}; anything else is text that begins with a brace. */
-static bool take_braces(reader *p, int32_t *min, int32_t *max)
-{
-    size_t from = p->at++;
-    bool good = take_number(p, min);
-    *max = *min;
-    if (good && peek(p) == ',') {
-        p->at++;
-        if (!take_number(p, max))
-            *max = EXPR_ANY_TIMES;
-    }
-    good = good && peek(p) == '}';
-    p->at = good ? p->at + 1 : from;
-    return good;
-}
-
+/* Anything else that begins with a brace is text. */
 static pesc_status take_quantifiers(reader *p, uint32_t *e)
 {
-    int32_t min = 0, max = EXPR_ANY_TIMES;
-    char k = peek(p);
-    if (k == '*' || k == '+' || k == '?') {
-        min = k == '+';
-        max = k == '?' ? 1 : EXPR_ANY_TIMES;
-        p->at++;
-    } else if (k != '{' || !take_braces(p, &min, &max)) {
+    int32_t min, max;
+    size_t taken = repetition_read(p->text + p->at, p->n - p->at, false, &min, &max);
+    if (!taken)
         return PESC_OK;
-    }
+    p->at += taken;
     if (min > EXPR_MAX_TIMES || max > EXPR_MAX_TIMES)
         return fail(PESC_UNSUPPORTED,
                     "the regular expression has a repetition before byte %zu of more than %d times",

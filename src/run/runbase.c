@@ -232,13 +232,14 @@ bool runbase_trains_experts(const char *method)
 void runbase_load(const runbase_held *h, pesc_load_options *out)
 {
     static const char *const known[] = { "f32", "bf16", "nf4" };
+    if (!out->base_dtype || strcmp(out->base_dtype, h->base_dtype) == 0)
+        out->whole_experts = h->whole_experts;
     if (!out->base_dtype) {
         out->base_dtype = "stored";
         for (size_t i = 0; i < sizeof known / sizeof *known; i++)
             if (strcmp(h->base_dtype, known[i]) == 0)
                 out->base_dtype = known[i];
         out->double_quant = h->double_quant;
-        out->whole_experts = h->whole_experts;
     }
     if (!out->compute_dtype)
         out->compute_dtype = strcmp(h->compute_dtype, "bf16") == 0 ? "bf16" : "f32";

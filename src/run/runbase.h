@@ -50,8 +50,8 @@ typedef struct runbase_held {
 } runbase_held;
 pesc_status runbase_read_held(runbase_held *out, const char *checkpoint);
 
-/* The options under which it is held so, in the place of those that are absent. A trainer opens its
- * model with them too. */
+/* The options under which it is held so, in the place of those that are absent; whole_experts where
+ * base_dtype is the run's. A trainer opens its model with them too. */
 void runbase_load(const runbase_held *h, pesc_load_options *out);
 
 /* Whether a method trains full experts, so that they are not held in nf4. */

@@ -130,19 +130,33 @@ void pesc_tokenizer_close(pesc_tokenizer *t)
 
 /* ---- patches and LoRAs ---- */
 
+/* The newest checkpoint of a run; NULL: the path is none, but what it stands for itself. */
+static pesc_status newest_of(char **out, const char *path)
+{
+    *out = NULL;
+    if (runstate_kind_of(path) != RUNSTATE_RUN)
+        return PESC_OK;
+    TRY(runstate_newest(path, RUNSTATE_SIZES, out));
+    return *out ? PESC_OK : runstate_unsaved(path);
+}
+
 pesc_status runmodel_patch(patch **out, const char *path)
 {
-    char *newest = NULL;
+    char *newest;
+    bool plain = runstate_kind_of(path) == RUNSTATE_NEITHER;
     *out = NULL;
-    runstate_kind kind = runstate_kind_of(path);
-    if (kind == RUNSTATE_RUN) {
-        TRY(runstate_newest(path, RUNSTATE_SIZES, &newest));
-        if (!newest)
-            return runstate_unsaved(path);
-    }
+    TRY(newest_of(&newest, path));
     /* a checkpoint holds moments too */
-    pesc_status s =
-        patch_open(out, newest ? newest : path, kind == RUNSTATE_NEITHER ? NULL : RUNSTATE_TRAINED);
+    pesc_status s = patch_open(out, newest ? newest : path, plain ? NULL : RUNSTATE_TRAINED);
+    mem_free(newest);
+    return s;
+}
+
+pesc_status runmodel_patch_held(runbase_held *out, const char *path)
+{
+    char *newest;
+    TRY(newest_of(&newest, path));
+    pesc_status s = runbase_read_held(out, newest ? newest : path);
     mem_free(newest);
     return s;
 }

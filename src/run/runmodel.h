@@ -31,6 +31,8 @@ bool runmodel_is_patch(const char *checkpoint);
 
 /* An expert patch: a directory that holds one, a checkpoint of method esft, or a run of it. */
 pesc_status runmodel_patch(patch **out, const char *path);
+/* How the run that trained it held its model; *found false: it is no run's. */
+pesc_status runmodel_patch_held(runbase_held *out, const char *path);
 
 /* The LoRA of `on` that a path holds: a PEFT directory, or a run or checkpoint that has trained a
  * LoRA on that model and nothing else. */

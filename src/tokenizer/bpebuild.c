@@ -1,6 +1,7 @@
 #include "tokenizer/bpebuild.h"
 
 #include "base/mem.h"
+#include "base/utf8.h"
 #include "tokenizer/bytelevel.h"
 #include "tokenizer/bytetoken.h"
 
@@ -53,6 +54,26 @@ static pesc_status add_byte_texts(bpe_build *b)
     return PESC_OK;
 }
 
+/* The letter of a byte that has no token would be spelled by tokens of the letter's own bytes. */
+static pesc_status check_fallback(bpe_build *b)
+{
+    for (uint32_t cp = '!'; b->spec.byte_fallback && cp < BYTELEVEL_END; cp++) {
+        char letter[4];
+        size_t n = (size_t)utf8_encode(cp, letter), known = 0;
+        str_clear(&b->text);
+        if (!bytelevel_bytes(letter, n, &b->text))
+            continue;
+        for (size_t i = 0; i < n; i++)
+            known += b->spec.byte_ids[(unsigned char)letter[i]] >= 0;
+        if (known == n && vocab_find(&b->t->vocab, letter, n) < 0)
+            return fail(PESC_UNSUPPORTED,
+                        "%s: model.byte_fallback is not supported with ByteLevel and an alphabet "
+                        "without '%.*s'",
+                        b->t->file, (int)n, letter);
+    }
+    return PESC_OK;
+}
+
 pesc_status bpe_build_symbols(bpe_build *b)
 {
     tokenizer *t = b->t;
@@ -60,14 +81,16 @@ pesc_status bpe_build_symbols(bpe_build *b)
     spec->bytes = pretok_is_bytes(t->pre);
     spec->vocab = spec->bytes ? &t->symbols : &t->vocab;
     spec->n_tokens = INT64_MAX;
-    /* With byte-level words it would look for the letter that stands for a byte, not for it. */
-    spec->byte_fallback &= !spec->bytes;
     for (int c = 0; c < 256; c++) {
         char name[BYTETOKEN_LENGTH + 1];
         bytetoken_name(name, c);
         spec->byte_ids[c] = vocab_find(&t->vocab, name, BYTETOKEN_LENGTH);
     }
-    return spec->bytes ? add_byte_texts(b) : PESC_OK;
+    if (!spec->bytes)
+        return PESC_OK;
+    TRY(check_fallback(b));
+    spec->byte_fallback = false;
+    return add_byte_texts(b);
 }
 
 static pesc_status find_token(const tokenizer *t, size_t i, const char *text, size_t n, int32_t *id)

@@ -18,7 +18,7 @@ static int byte_of(uint32_t cp)
         return (int)(cp - 0x100);
     if (cp < 0x100 + 67)
         return (int)(cp - 0x100 - 33 + 127);
-    return cp == 0x100 + 67 ? 173 : -1;
+    return cp == BYTELEVEL_END - 1 ? 173 : -1;
 }
 
 bool bytelevel_bytes(const char *token, size_t n, str *out)

@@ -5,6 +5,8 @@
 
 #include "base/str.h"
 
+enum { BYTELEVEL_END = 0x144 }; /* the character after the last of them */
+
 /* Appends the bytes a token stands for; false (and nothing appended) when it holds a character
  * that stands for no byte. */
 bool bytelevel_bytes(const char *token, size_t n, str *out);

@@ -165,14 +165,15 @@ static pesc_status normalise(encoder *e, const char **text, size_t *n, bool firs
     return PESC_OK;
 }
 
-/* The text between two added tokens found in the text as given; `first`: at its very start. */
+/* The text between two added tokens found in the text as given. The first word is the one that
+ * begins where the text does: there is none when a normaliser took the beginning away. */
 static pesc_status encode_run(encoder *e, const char *text, size_t start, size_t end)
 {
     const tokenizer *t = e->t;
     const char *p = text + start;
     size_t n = end - start, done = 0;
-    bool first = start == 0;
-    TRY(normalise(e, &p, &n, first));
+    TRY(normalise(e, &p, &n, start == 0));
+    bool first = start == 0 && !e->norm.cut;
     TRY(added_find(t->normal, p, n, e->allow_normal, e, &e->inner));
     for (size_t i = 0; i < e->inner.n; i++) {
         const added_match *m = &e->inner.at[i];

@@ -83,6 +83,7 @@ static pesc_status run_replace(const step *s, normalize_scratch *ns, const char 
             break;
         str_add(out, text + done, w.start - done);
         str_add(out, s->content, s->content_n);
+        ns->cut |= out->n == 0 && w.end > done;
         done = w.end;
     }
     str_add(out, text + done, n - done);
@@ -115,12 +116,12 @@ static pesc_status run_lowercase(const step *s, normalize_scratch *ns, const cha
 static pesc_status run_strip(const step *s, normalize_scratch *ns, const char *text, size_t n,
                              str *out)
 {
-    (void)ns;
     uint32_t cp = 0;
     size_t from = 0, len;
     while (s->left && from < n && (len = (size_t)utf8_decode(text + from, n - from, &cp)) > 0 &&
            unicode_is_space(cp))
         from += len;
+    ns->cut |= from > 0;
     while (s->right && n > from && unicode_is_space(unicode_last(text, n, &len)))
         n -= len;
     str_add(out, text + from, n - from);
@@ -130,13 +131,14 @@ static pesc_status run_strip(const step *s, normalize_scratch *ns, const char *t
 static pesc_status run_strip_accents(const step *s, normalize_scratch *ns, const char *text,
                                      size_t n, str *out)
 {
-    (void)s, (void)ns;
+    (void)s;
     size_t len;
     for (size_t i = 0; i < n; i += len) {
         uint32_t cp = 0;
         len = (size_t)utf8_decode(text + i, n - i, &cp);
         if (!unicode_is_mark(cp))
             str_add(out, text + i, len);
+        ns->cut |= out->n == 0;
     }
     return PESC_OK;
 }
@@ -202,6 +204,7 @@ pesc_status normalizer_run(const normalizer *z, normalize_scratch *s, const char
                            const char **result, size_t *result_n)
 {
     str *to = &s->a, *other = &s->b;
+    s->cut = false;
     for (size_t i = 0; z && i < z->n; i++) {
         budget_open_text(s->work, to);
         TRY(z->step[i].kind->run(&z->step[i], s, text, n, to));

@@ -21,6 +21,7 @@ typedef struct normalize_scratch {
     budget *work;      /* borrowed */
     str a, b;
     normalform_scratch forms;
+    bool cut; /* of the last text: a step took characters away from its beginning */
 } normalize_scratch;
 
 /* Valid UTF-8 in, valid UTF-8 out: *result points into `text` or one of the two buffers. z may be

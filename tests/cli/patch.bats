@@ -96,6 +96,16 @@ PY
         done
     done
 }
+@test "esft training: beside nf4 the experts are whole, in the run and in the base with its patch" {
+    local run=$BATS_TEST_TMPDIR/nf4
+    tiny olmoe -o "$run" --base-dtype nf4 -q > /dev/null
+    pesc logits "$run" --ids "$D/ids.json" -o "$BATS_TEST_TMPDIR/a.npy" -q
+    [ "$status" = 0 ]
+    logits "$run" "$BATS_TEST_TMPDIR/b.npy" --base-dtype nf4
+    cmp "$BATS_TEST_TMPDIR/a.npy" "$BATS_TEST_TMPDIR/b.npy"
+    logits "$GOLDEN/olmoe" "$BATS_TEST_TMPDIR/c.npy" --patch "$run" --base-dtype nf4
+    cmp "$BATS_TEST_TMPDIR/a.npy" "$BATS_TEST_TMPDIR/c.npy"
+}
 @test "esft training: opened again, a run has the validation loss it had" {
     pesc train "$D/run" --method lora --data "$D/olmoe.train" --eval-data "$D/olmoe.eval" --steps 1 --batch 2 \
         --lr 0 --eval-every 1 --seq-len 32 -o "$BATS_TEST_TMPDIR/again" -q

@@ -26,3 +26,41 @@ void vocabulary_close(vocabulary *v)
     pieces_close(v->p);
     tokenizer_close(v->tok);
 }
+
+vocabulary words;
+
+int words_open(void **state)
+{
+    (void)state;
+    vocabulary_open(&words, NULL, 0, 0);
+    return 0;
+}
+
+int words_close(void **state)
+{
+    (void)state;
+    vocabulary_close(&words);
+    return 0;
+}
+
+pesc_status open_grammar(grammar **g, pesc_grammar_kind kind, const char *text)
+{
+    grammar_source from = { .kind = kind, .text = text, .n = strlen(text) };
+    return grammar_open(g, words.p, &from);
+}
+
+bool matches(grammar *g, const char *text)
+{
+    bool whole, begins;
+    must(grammar_matches(g, text, strlen(text), &whole, &begins));
+    assert_true(begins || !whole);
+    return whole;
+}
+
+void nth_text(size_t k, const char *alphabet, char *text)
+{
+    size_t base = strlen(alphabet), n = 0;
+    for (; k > 0; k = (k - 1) / base)
+        text[n++] = alphabet[(k - 1) % base];
+    text[n] = '\0';
+}

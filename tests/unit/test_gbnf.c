@@ -4,31 +4,6 @@
 #include "support/check.h"
 #include "support/vocabulary.h"
 
-static vocabulary words;
-
-static pesc_status open_gbnf(grammar **g, const char *text)
-{
-    grammar_source from = { .kind = PESC_GRAMMAR_GBNF, .text = text, .n = strlen(text) };
-    return grammar_open(g, words.p, &from);
-}
-
-static bool matches(grammar *g, const char *text)
-{
-    bool whole, begins;
-    must(grammar_matches(g, text, strlen(text), &whole, &begins));
-    assert_true(begins || !whole);
-    return whole;
-}
-
-/* The text number k of those over an alphabet: shorter ones first. */
-static void nth_text(size_t k, const char *alphabet, char *text)
-{
-    size_t base = strlen(alphabet), n = 0;
-    for (; k > 0; k = (k - 1) / base)
-        text[n++] = alphabet[(k - 1) % base];
-    text[n] = '\0';
-}
-
 static bool balanced(const char *text)
 {
     int depth = 0;
@@ -70,10 +45,10 @@ static void recursive_rules_are_followed(void **state)
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         grammar *g;
         if (!all[i].right) { /* a rule ends at the end of its line */
-            must_fail(open_gbnf(&g, all[i].grammar), PESC_FORMAT, "line 5");
+            must_fail(open_grammar(&g, PESC_GRAMMAR_GBNF, all[i].grammar), PESC_FORMAT, "line 5");
             continue;
         }
-        must(open_gbnf(&g, all[i].grammar));
+        must(open_grammar(&g, PESC_GRAMMAR_GBNF, all[i].grammar));
         for (size_t k = 0; k < 4095; k++) {
             nth_text(k, all[i].alphabet, text);
             if (matches(g, text) != all[i].right(text))
@@ -121,7 +96,7 @@ static void gbnf_is_read_as_llama_cpp_does(void **state)
     };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         grammar *g;
-        must(open_gbnf(&g, all[i].grammar));
+        must(open_grammar(&g, PESC_GRAMMAR_GBNF, all[i].grammar));
         for (int k = 0; k < 4 && all[i].yes[k]; k++)
             if (!matches(g, all[i].yes[k]))
                 fail_msg("%s: %s", all[i].grammar, all[i].yes[k]);
@@ -163,14 +138,16 @@ static void wrong_grammars_are_refused(void **state)
                 { "\xff", "not UTF-8" } };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         grammar *g;
-        must_fail(open_gbnf(&g, all[i].grammar), PESC_FORMAT, all[i].part);
+        must_fail(open_grammar(&g, PESC_GRAMMAR_GBNF, all[i].grammar), PESC_FORMAT, all[i].part);
     }
     grammar *g;
-    must_fail(open_gbnf(&g, "root ::= <think>"), PESC_UNSUPPORTED, "<[id]>");
-    must_fail(open_gbnf(&g, "root ::= <[7>"), PESC_UNSUPPORTED, "<[id]>");
-    must_fail(open_gbnf(&g, "root ::= <"), PESC_UNSUPPORTED, "<[id]>");
-    must_fail(open_gbnf(&g, "root ::= %json {\"not\": {}}"), PESC_UNSUPPORTED, "not cannot");
-    must_fail(open_gbnf(&g, "root ::= \"a\"{2001}"), PESC_UNSUPPORTED, "2000");
+    must_fail(open_grammar(&g, PESC_GRAMMAR_GBNF, "root ::= <think>"), PESC_UNSUPPORTED, "<[id]>");
+    must_fail(open_grammar(&g, PESC_GRAMMAR_GBNF, "root ::= <[7>"), PESC_UNSUPPORTED, "<[id]>");
+    must_fail(open_grammar(&g, PESC_GRAMMAR_GBNF, "root ::= <"), PESC_UNSUPPORTED, "<[id]>");
+    must_fail(open_grammar(&g, PESC_GRAMMAR_GBNF, "root ::= %json {\"not\": {}}"), PESC_UNSUPPORTED,
+              "not cannot");
+    must_fail(open_grammar(&g, PESC_GRAMMAR_GBNF, "root ::= \"a\"{2001}"), PESC_UNSUPPORTED,
+              "2000");
 }
 
 /* Rules that no text can complete are never entered. */
@@ -179,26 +156,13 @@ static void a_beginning_can_be_completed(void **state)
     (void)state;
     grammar *g;
     bool whole, begins;
-    must(open_gbnf(&g, "root ::= \"ab\" endless | \"ac\"\nendless ::= \"x\" endless"));
+    must(open_grammar(&g, PESC_GRAMMAR_GBNF,
+                      "root ::= \"ab\" endless | \"ac\"\nendless ::= \"x\" endless"));
     must(grammar_matches(g, "ab", 2, &whole, &begins));
     assert_false(whole || begins);
     must(grammar_matches(g, "ac", 2, &whole, &begins));
     assert_true(whole && begins);
     grammar_close(g);
-}
-
-static int open_words(void **state)
-{
-    (void)state;
-    vocabulary_open(&words, NULL, 0, 0);
-    return 0;
-}
-
-static int close_words(void **state)
-{
-    (void)state;
-    vocabulary_close(&words);
-    return 0;
 }
 
 int main(void)
@@ -209,5 +173,5 @@ int main(void)
         cmocka_unit_test(wrong_grammars_are_refused),
         cmocka_unit_test(a_beginning_can_be_completed),
     };
-    return cmocka_run_group_tests_name("gbnf", tests, open_words, close_words);
+    return cmocka_run_group_tests_name("gbnf", tests, words_open, words_close);
 }

@@ -14,31 +14,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-static vocabulary words;
-
-static pesc_status open_kind(grammar **g, pesc_grammar_kind kind, const char *text)
-{
-    grammar_source from = { .kind = kind, .text = text, .n = strlen(text) };
-    return grammar_open(g, words.p, &from);
-}
-
-static bool matches(grammar *g, const char *text)
-{
-    bool whole, begins;
-    must(grammar_matches(g, text, strlen(text), &whole, &begins));
-    assert_true(begins || !whole);
-    return whole;
-}
-
-/* The text number k of those over an alphabet: shorter ones first. */
-static void nth_text(size_t k, const char *alphabet, char *text)
-{
-    size_t base = strlen(alphabet), n = 0;
-    for (; k > 0; k = (k - 1) / base)
-        text[n++] = alphabet[(k - 1) % base];
-    text[n] = '\0';
-}
-
 /* ---- regular expressions ---- */
 
 static bool pcre_matches(const char *regex, const char *text)
@@ -95,7 +70,7 @@ static void regular_expressions_match_as_pcre2(void **state)
         /* written otherwise there, or meaning another thing: */
         if (strchr(all[i], 'u') || strncmp(all[i], "[]", 2) == 0 || strstr(all[i], "{,"))
             continue;
-        must(open_kind(&g, PESC_GRAMMAR_REGEX, all[i]));
+        must(open_grammar(&g, PESC_GRAMMAR_REGEX, all[i]));
         for (size_t k = 0; k < TEXTS; k++) {
             nth_text(k, "abc1", text);
             if (matches(g, text) != pcre_matches(all[i], text))
@@ -115,17 +90,17 @@ static void characters_are_whole(void **state)
         "xx",   "",     "\n"
     };
     grammar *g;
-    must(open_kind(&g, PESC_GRAMMAR_REGEX, "."));
+    must(open_grammar(&g, PESC_GRAMMAR_REGEX, "."));
     for (size_t i = 0; i < sizeof yes / sizeof *yes; i++)
         assert_true(matches(g, yes[i]));
     for (size_t i = 0; i < sizeof no / sizeof *no; i++)
         assert_false(matches(g, no[i]));
     grammar_close(g);
-    must(open_kind(&g, PESC_GRAMMAR_REGEX, "[\\u00e8-\\u4f60]"));
+    must(open_grammar(&g, PESC_GRAMMAR_REGEX, "[\\u00e8-\\u4f60]"));
     assert_true(matches(g, "\xc3\xa9") && matches(g, "\xe4\xbd\xa0") && matches(g, "\xc3\xa8"));
     assert_false(matches(g, "\xc3\xa7") || matches(g, "\xe4\xbd\xa1"));
     grammar_close(g);
-    must(open_kind(&g, PESC_GRAMMAR_REGEX, "[\\u4e00-\\ufb00]"));
+    must(open_grammar(&g, PESC_GRAMMAR_REGEX, "[\\u4e00-\\ufb00]"));
     assert_true(matches(g, "\xed\x9f\xbf") && matches(g, "\xee\x80\x80"));
     assert_false(matches(g, "\xed\xa0\x80") || matches(g, "\xed\xbf\xbf"));
     grammar_close(g);
@@ -144,7 +119,7 @@ static void ranges_have_the_bytes_of_their_characters(void **state)
         for (size_t b = a; b < N; b++) {
             grammar *g;
             snprintf(regex, sizeof regex, "[\\U%08X-\\U%08X]", at[a], at[b]);
-            must(open_kind(&g, PESC_GRAMMAR_REGEX, regex));
+            must(open_grammar(&g, PESC_GRAMMAR_REGEX, regex));
             for (size_t k = 0; k < N; k++) {
                 int n = at[k] < 0x80    ? snprintf(text, sizeof text, "%c", (int)at[k])
                         : at[k] < 0x800 ? snprintf(text, sizeof text, "%c%c", 0xc0 | at[k] >> 6,
@@ -179,13 +154,14 @@ static void what_is_not_supported_is_named(void **state)
                 { "[]", "empty set" },           { "(a|b)*a(a|b){30}", "too large" } };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         grammar *g;
-        must_fail(open_kind(&g, PESC_GRAMMAR_REGEX, all[i].regex), PESC_UNSUPPORTED, all[i].part);
+        must_fail(open_grammar(&g, PESC_GRAMMAR_REGEX, all[i].regex), PESC_UNSUPPORTED,
+                  all[i].part);
     }
     static const char *const malformed[] = { "(a", "a)",    "[a",   "a**",  "*a",      "a{3,2}",
                                              "\\", "[b-a]", "(?<n", "\\xg", "\\ud800", "\xff" };
     for (size_t i = 0; i < sizeof malformed / sizeof *malformed; i++) {
         grammar *g;
-        must_fail(open_kind(&g, PESC_GRAMMAR_REGEX, malformed[i]), PESC_FORMAT,
+        must_fail(open_grammar(&g, PESC_GRAMMAR_REGEX, malformed[i]), PESC_FORMAT,
                   "the regular expression");
     }
 }
@@ -261,7 +237,7 @@ static void masks_have_the_tokens_that_may_follow(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof masked / sizeof *masked; i++) {
         grammar *g;
-        must(open_kind(&g, masked[i].kind, masked[i].text));
+        must(open_grammar(&g, masked[i].kind, masked[i].text));
         for (uint64_t seed = 0; seed < 4; seed++)
             check_masks(g, seed);
         grammar_close(g);
@@ -278,7 +254,7 @@ static void logits_of_other_tokens_are_excluded(void **state)
     float *logits = mem_zalloc(n, sizeof *logits);
     const int32_t ends[] = { END, INT32_MAX, -1 }, ids[] = { A, A };
     assert_non_null(logits);
-    must(open_kind(&g, PESC_GRAMMAR_REGEX, "a{1,2}"));
+    must(open_grammar(&g, PESC_GRAMMAR_REGEX, "a{1,2}"));
     must(matcher_open(&m, g));
     for (size_t step = 0; step < 3; step++) {
         memset(logits, 0, n * sizeof *logits);
@@ -424,7 +400,7 @@ static void every_allocation_may_fail(void **state)
             bool accepts;
             const int32_t ids[] = { '"', 'a', 'b' };
             mem_fail_at(n);
-            pesc_status st = open_kind(&g, masked[i].kind, masked[i].text);
+            pesc_status st = open_grammar(&g, masked[i].kind, masked[i].text);
             if (st == PESC_OK)
                 st = matcher_open(&m, g);
             for (size_t k = 0; st == PESC_OK && k < 3; k++)
@@ -502,13 +478,6 @@ static int open_words(void **state)
     return 0;
 }
 
-static int close_words(void **state)
-{
-    (void)state;
-    vocabulary_close(&words);
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -522,5 +491,5 @@ int main(void)
         cmocka_unit_test(hostile_sources_are_bounded),
         cmocka_unit_test(every_allocation_may_fail),
     };
-    return cmocka_run_group_tests_name("grammar", tests, open_words, close_words);
+    return cmocka_run_group_tests_name("grammar", tests, open_words, words_close);
 }

@@ -4,14 +4,6 @@
 #include "support/check.h"
 #include "support/vocabulary.h"
 
-static vocabulary words;
-
-static pesc_status open_schema(grammar **g, const char *text)
-{
-    grammar_source from = { .kind = PESC_GRAMMAR_SCHEMA, .text = text, .n = strlen(text) };
-    return grammar_open(g, words.p, &from);
-}
-
 typedef struct row {
     const char *schema, *yes[10], *no[10];
 } row;
@@ -20,7 +12,7 @@ static void check_rows(const row *rows, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
         grammar *g;
-        must(open_schema(&g, rows[i].schema));
+        must(open_grammar(&g, PESC_GRAMMAR_SCHEMA, rows[i].schema));
         for (int yes = 0; yes < 2; yes++)
             for (int k = 0; k < 10; k++) {
                 const char *text = yes ? rows[i].yes[k] : rows[i].no[k];
@@ -108,7 +100,8 @@ static void arrays_have_their_items(void **state)
     };
     check_rows(rows, 3);
     grammar *g;
-    must_fail(open_schema(&g, rows[3].schema), PESC_FORMAT, "contradicts itself");
+    must_fail(open_grammar(&g, PESC_GRAMMAR_SCHEMA, rows[3].schema), PESC_FORMAT,
+              "contradicts itself");
 }
 
 static void numbers_keep_their_bounds(void **state)
@@ -270,7 +263,8 @@ static void what_cannot_be_enforced_is_named(void **state)
     };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         grammar *g;
-        must_fail(open_schema(&g, all[i].schema), PESC_UNSUPPORTED, all[i].part);
+        must_fail(open_grammar(&g, PESC_GRAMMAR_SCHEMA, all[i].schema), PESC_UNSUPPORTED,
+                  all[i].part);
     }
     static const struct {
         const char *schema, *part;
@@ -297,7 +291,8 @@ static void what_cannot_be_enforced_is_named(void **state)
     };
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         grammar *g;
-        must_fail(open_schema(&g, wrong[i].schema), PESC_FORMAT, wrong[i].part);
+        must_fail(open_grammar(&g, PESC_GRAMMAR_SCHEMA, wrong[i].schema), PESC_FORMAT,
+                  wrong[i].part);
     }
 }
 
@@ -320,20 +315,6 @@ static void lenient_callers_are_told(void **state)
     str_free(&ignored);
 }
 
-static int open_words(void **state)
-{
-    (void)state;
-    vocabulary_open(&words, NULL, 0, 0);
-    return 0;
-}
-
-static int close_words(void **state)
-{
-    (void)state;
-    vocabulary_close(&words);
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -346,5 +327,5 @@ int main(void)
         cmocka_unit_test(what_cannot_be_enforced_is_named),
         cmocka_unit_test(lenient_callers_are_told),
     };
-    return cmocka_run_group_tests_name("schema", tests, open_words, close_words);
+    return cmocka_run_group_tests_name("schema", tests, words_open, words_close);
 }

@@ -178,6 +178,54 @@ static void text_never_becomes_a_control_token(void **state)
     tokenizer_close(t);
 }
 
+/* Metaspace `first` marks the word at the beginning of the text: when a normaliser takes that away,
+ * Hugging Face marks none. */
+static void a_beginning_that_is_taken_away_is_not_marked(void **state)
+{
+    (void)state;
+#define STRIP "{\"type\":\"Strip\",\"strip_left\":true,\"strip_right\":true}"
+#define WITHOUT(what)                                                                              \
+    "{\"type\":\"Replace\",\"pattern\":{\"String\":\"" what "\"},\"content\":\"\"}"
+#define PREPEND "{\"type\":\"Prepend\",\"prepend\":\"b\"}"
+    static const struct {
+        const char *steps, *text, *ids;
+    } rows[] = {
+        { STRIP, "a a", "1 2 1 2" },
+        { STRIP, " a a", "2 1 2" },
+        { STRIP "," PREPEND, " a", "3 2" },
+        { PREPEND "," STRIP, "a", "1 3 2" },
+        { WITHOUT("b"), "ba", "2" },
+        { WITHOUT("b"), "ab", "1 2" },
+        { WITHOUT("b"), "bba", "2" },
+        { "{\"type\":\"StripAccents\"}",
+          "\xcc\x81"
+          "a",
+          "2" },
+        { "{\"type\":\"StripAccents\"}", "a\xcc\x81", "1 2" },
+        { "{\"type\":\"Lowercase\"}", "A", "1 2" },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        str s = { 0 }, got = { 0 };
+        id_list ids = { 0 };
+        tokenizer *t;
+        str_printf(&s,
+                   "{\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":[%s]},"
+                   "\"pre_tokenizer\":{\"type\":\"Metaspace\",\"replacement\":\"_\","
+                   "\"prepend_scheme\":\"first\"},\"model\":{\"type\":\"BPE\",\"unk_token\":\"?\","
+                   "\"vocab\":{\"?\":0,\"_\":1,\"a\":2,\"b\":3},\"merges\":[]}}",
+                   rows[i].steps);
+        must(tokenizer_open_file(&t, files_text("first.json", s.p)));
+        must(tokenizer_encode(t, rows[i].text, strlen(rows[i].text), 0, &ids));
+        for (size_t k = 0; k < ids.n; k++)
+            str_printf(&got, "%s%d", k ? " " : "", ids.ids[k]);
+        assert_string_equal(got.p, rows[i].ids);
+        str_free(&s);
+        str_free(&got);
+        mem_free(ids.ids);
+        tokenizer_close(t);
+    }
+}
+
 /* Every start of the alphabet is a token, made by adding letters. The first merge makes the whole,
  * which is a control token, from "ab" and a part that is one too, and that no merge makes. */
 static void a_part_may_be_longer_than_a_character(void **state)
@@ -366,6 +414,7 @@ int main(void)
         cmocka_unit_test(facts),
         cmocka_unit_test(says_what_it_needs),
         cmocka_unit_test(text_never_becomes_a_control_token),
+        cmocka_unit_test(a_beginning_that_is_taken_away_is_not_marked),
         cmocka_unit_test(a_part_may_be_longer_than_a_character),
         cmocka_unit_test(many_tokens_listed_twice),
         cmocka_unit_test(pieces_join_but_keep_their_rights),

@@ -96,6 +96,23 @@ static void refuses_options_it_cannot_honour(void **state)
     must(build(WITH("\"truncation\":{\"max_length\":1},\"padding\":{}")));
 }
 
+/* A byte whose letter is no token would be spelled by tokens of the letter's own bytes. */
+static void byte_fallback_needs_the_whole_alphabet(void **state)
+{
+    (void)state;
+#define FALLBACK(vocab)                                                                            \
+    "{\"pre_tokenizer\":{\"type\":\"ByteLevel\"},\"model\":{\"type\":\"BPE\",\"byte_fallback\":"   \
+    "true,"                                                                                        \
+    "\"vocab\":{" vocab "},\"merges\":[]}}"
+    must(build(FALLBACK("\"a\":0,\"<0xC4>\":1"))); /* no letter has all its bytes */
+    must(build(FALLBACK("\"a\":0,\"<0x61>\":1")));
+    must_fail(build(FALLBACK("\"a\":0,\"<0x62>\":1")), PESC_UNSUPPORTED,
+              "byte_fallback is not supported with ByteLevel and an alphabet without 'b'");
+    must_fail(build(FALLBACK("\"a\":0,\"<0xC4>\":1,\"<0xA0>\":2")), PESC_UNSUPPORTED,
+              "without '\xc4\xa0'");
+#undef FALLBACK
+}
+
 static void checks_added_tokens(void **state)
 {
     (void)state;
@@ -241,6 +258,7 @@ int main(void)
         cmocka_unit_test(checks_the_vocabulary),
         cmocka_unit_test(checks_merges),
         cmocka_unit_test(refuses_options_it_cannot_honour),
+        cmocka_unit_test(byte_fallback_needs_the_whole_alphabet),
         cmocka_unit_test(checks_added_tokens),
         cmocka_unit_test(checks_templates),
         cmocka_unit_test(reads_unigram),
