@@ -8,6 +8,8 @@ CC       := gcc
 OPT      ?= -O2 -g
 PREFIX   ?= /usr/local
 LIBDIR   ?= $(PREFIX)/lib
+# Debug symbols of what is installed are there, in files of their own; empty: they stay in the programs.
+DEBUGDIR ?= $(PREFIX)/lib/debug
 DESTDIR  ?=
 VERSION  := $(shell sed -n 's/^\#define PESC_VERSION "\(.*\)"/\1/p' include/pesc/pesc.h)
 
@@ -23,7 +25,7 @@ IDLE     := help clean deps
 DRY      := $(findstring n,$(firstword -$(MAKEFLAGS)))$(findstring q,$(firstword -$(MAKEFLAGS)))
 ifneq ($(filter-out $(IDLE),$(GOALS)),)
 ifeq ($(MAKELEVEL)$(DRY),0)
-GROUPS   := build $(if $(filter test mutants asan tsan fuzz check conformance study study-%,$(GOALS)),test)
+GROUPS   := build $(if $(filter test wheel,$(GOALS)),wheel) $(if $(filter test mutants asan tsan fuzz check conformance study study-%,$(GOALS)),test)
 ifneq ($(shell tools/deps.sh $(GROUPS) && echo done),done)
 $(error packages are missing, see above)
 endif
@@ -65,7 +67,7 @@ CUDA_OBJ := $(CUDA_SRC:%=$(BUILD)/%.o)
 NVFLAGS  := -std=c++17 -O3 -Iinclude -Isrc -Xcompiler -fPIC,-fvisibility=hidden,-fno-exceptions,-fno-rtti,-fno-threadsafe-statics,-Wall \
             -gencode=arch=compute_80,code=sm_80 -gencode=arch=compute_90a,code=sm_90a
 
-.PHONY: all help deps docs test test-cuda check mutants asan tsan fuzz bench bench-cuda bench-kernels performance conformance demo study study-esft study-gpu study-smol study-qwen study-esft-smol install deb bundle \
+.PHONY: all help deps docs test test-cuda check mutants asan tsan fuzz bench bench-cuda bench-kernels performance conformance demo study study-esft study-gpu study-smol study-qwen study-esft-smol install deb bundle wheel \
         clean tests fuzzers FORCE
 all: $(BUILD)/pesc $(CUDA_SO) ## build/pesc, the command
 	@$(if $(CUDA_SO),,echo "  found no nvcc: built without the CUDA part")
@@ -267,12 +269,13 @@ $(BUILD)/dist/pesc.bash: $(BUILD)/pesc
 	@mkdir -p $(@D)
 	$(Q)$< help --completion bash > $@
 
+SYMBOLS   = $(if $(DEBUGDIR),$(DESTDIR)$(DEBUGDIR))
 install: $(BUILD)/pesc $(CUDA_SO) $(BUILD)/dist/libpesc.a $(BUILD)/dist/libpesc.so.0 $(BUILD)/dist/pesc.pc $(BUILD)/dist/pesc.1 $(BUILD)/dist/pesc.bash ## to PREFIX (and DESTDIR)
-	install -D -m 755 $(BUILD)/pesc $(DESTDIR)$(PREFIX)/bin/pesc
-	$(if $(CUDA_SO),install -D -m 755 $(CUDA_SO) $(DESTDIR)$(LIBDIR)/pesc/pesc-cuda.so)
+	tools/install_stripped.sh $(BUILD)/pesc $(DESTDIR)$(PREFIX)/bin/pesc "$(SYMBOLS)"
+	$(if $(CUDA_SO),tools/install_stripped.sh $(CUDA_SO) $(DESTDIR)$(LIBDIR)/pesc/pesc-cuda.so "$(SYMBOLS)")
 	install -D -m 644 -t $(DESTDIR)$(PREFIX)/include/pesc include/pesc/*.h
 	install -D -m 644 $(BUILD)/dist/libpesc.a $(DESTDIR)$(LIBDIR)/libpesc.a
-	install -D -m 755 $(BUILD)/dist/libpesc.so.0 $(DESTDIR)$(LIBDIR)/libpesc.so.0
+	tools/install_stripped.sh $(BUILD)/dist/libpesc.so.0 $(DESTDIR)$(LIBDIR)/libpesc.so.0 "$(SYMBOLS)"
 	ln -sf libpesc.so.0 $(DESTDIR)$(LIBDIR)/libpesc.so
 	install -D -m 644 $(BUILD)/dist/pesc.pc $(DESTDIR)$(LIBDIR)/pkgconfig/pesc.pc
 	install -D -m 644 $(BUILD)/dist/pesc.1 $(DESTDIR)$(PREFIX)/share/man/man1/pesc.1
@@ -289,6 +292,13 @@ $(BUILD)/bundle/bin/pesc: $(CLI_OBJ) $(BUILD)/libpesc.a
 	$(Q)$(CC) $(CFLAGS) $^ -o $@ -Wl,--disable-new-dtags -Wl,-rpath,'$$ORIGIN/../lib' -lyaml -ledit $(LDLIBS)
 bundle: $(BUILD)/bundle/bin/pesc $(CUDA_SO) ## build/bundle: the command and the libraries it needs
 	@tools/bundle.sh $(BUILD)/bundle $(CUDA_SO)
+
+WHEELS   ?= dist
+# The command over the shared library, which the Python module loads too.
+$(BUILD)/dist/pesc: $(CLI_OBJ) $(BUILD)/dist/libpesc.so.0
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) $^ -o $@ -Wl,--as-needed -lyaml -ledit $(LDLIBS)
+wheel: $(BUILD)/dist/pesc $(CUDA_SO) ## dist/pesc-VERSION-*.whl: what `pip install` needs for the command and the Python module
+	@tools/wheel.py $(BUILD) $(WHEELS)
 
 clean: ## remove what was built
 	rm -rf $(BUILD)

@@ -16,6 +16,17 @@ grep -qx 'prefix=/opt/pesc' "$work/opt/pesc/lib/pkgconfig/pesc.pc"
 grep -qx 'prefix=/usr' "$work/usr/lib/pkgconfig/pesc.pc"
 echo "ok make install, to one prefix and then to another"
 
+# without debug symbols, which are where gdb finds them
+for file in bin/pesc lib/libpesc.so.0; do
+    id=$(readelf -n "$work/opt/pesc/$file" | sed -n 's/.*Build ID: \(..\)/\1\//p')
+    if readelf -S "$work/opt/pesc/$file" | grep -q debug_info; then
+        echo "$file is installed with debug symbols"
+        exit 1
+    fi
+    readelf -S "$work/opt/pesc/lib/debug/.build-id/$id.debug" | grep -q debug_info
+done
+echo "ok installed programs have no debug symbols; these are beside them"
+
 # the program that opens pesc.h, without its comment marks
 sed -n '/^ \*     #include/,/^ \*$/p' include/pesc/pesc.h | sed 's/^ \* \{0,5\}//' >"$work/example.c"
 grep -q 'int main' "$work/example.c"
@@ -80,3 +91,4 @@ echo "ok only pesc_* is exported"
 unset PKG_CONFIG_SYSROOT_DIR
 tests/examples.sh "$work/opt/pesc"
 tests/python.sh "$work/opt/pesc"
+tests/wheel.sh "$BUILD"

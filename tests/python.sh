@@ -30,7 +30,9 @@ if PESC_LIB="$work/none.so" LD_LIBRARY_PATH="$prefix/lib" "$python" -c "$version
 fi
 echo "ok the Python module uses the library that PESC_LIB names"
 
-rc=0
-PESC_PREFIX="$prefix" LD_LIBRARY_PATH="$prefix/lib" "$python" tests/python/test_pesc.py -v >"$work/log" 2>&1 || rc=$?
-sed -n 's/^\(test_[a-z_]*\) .*\.\.\. ok$/ok python: \1/p; s/^\(test_[a-z_]*\) .*\.\.\. skipped \(.*\)/SKIPPED: python: \1: \2/p' "$work/log"
-[ "$rc" = 0 ] || { cat "$work/log"; exit "$rc"; }
+for file in test_pesc test_tasks; do
+    rc=0
+    PESC_PREFIX="$prefix" LD_LIBRARY_PATH="$prefix/lib" "$python" "tests/python/$file.py" -v >"$work/log" 2>&1 || rc=$?
+    sed -n 's/^\(test_[a-z_]*\) .*\.\.\. ok$/ok python: \1/p; s/^\(test_[a-z_]*\) .*\.\.\. skipped \(.*\)/SKIPPED: python: \1: \2/p' "$work/log"
+    [ "$rc" = 0 ] || { cat "$work/log"; exit "$rc"; }
+done

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Completes a bundle: beside DIR/bin/pesc the shared libraries it needs (not the C library's own, which
-# belong to the machine) and, when given, the CUDA part, whose cuBLASLt comes with CUDA.
+# belong to the machine) and, when given, the CUDA part, whose cuBLASLt comes with CUDA. Debug symbols are left out.
 #   tools/bundle.sh DIR [PESC-CUDA.SO]
 set -eu
 dir=$1
@@ -11,4 +11,5 @@ ldd "$dir/bin/pesc" | awk '$2 == "=>" && $3 ~ /^\// {print $3}' |
     cp -L "$lib" "$dir/lib/"
 done
 [ $# = 1 ] || cp "$2" "$dir/lib/pesc/"
+find "$dir" -type f \( -name pesc -o -name '*.so*' \) -exec strip --strip-unneeded {} +
 du -sh "$dir"

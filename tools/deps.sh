@@ -9,6 +9,7 @@ libxxhash-dev libssl-dev libedit-dev zlib1g-dev liblzma-dev libzstd-dev liblz4-d
 test="g++ libcmocka-dev bats clang clang-format libclang-rt-14-dev python3 python3-numpy python3-pip strace openmpi-bin binutils xz-utils curl groff-base
 man-db procps git"
 deb="dpkg-dev debhelper lintian fakeroot"
+wheel="patchelf binutils python3"
 
 packages=""
 for group in "$@"; do
@@ -16,7 +17,8 @@ for group in "$@"; do
     build) packages="$packages $build" ;;
     test) packages="$packages $test" ;;
     deb) packages="$packages $deb" ;;
-    *) echo "deps: '$group' is not a group; give build, test or deb" >&2; exit 2 ;;
+    wheel) packages="$packages $wheel" ;;
+    *) echo "deps: '$group' is not a group; give build, test, deb or wheel" >&2; exit 2 ;;
     esac
 done
 

@@ -10,12 +10,14 @@ from ctypes import byref
 
 from . import _c
 from ._c import Error, lib
+from ._esft import Choice, esft_apply, esft_score, esft_select
 from ._handles import Device, Model, Session, Tokenizer, Trainer
 from ._options import Option, Options, options
+from ._server import Server, serve
 from ._version import __version__
 
-__all__ = ["Device", "Error", "Model", "Option", "Session", "Tokenizer", "Trainer", "craft", "info",
-           "library_version", "options", "train"]
+__all__ = ["Choice", "Device", "Error", "Model", "Option", "Server", "Session", "Tokenizer", "Trainer", "craft",
+           "esft_apply", "esft_score", "esft_select", "export", "info", "library_version", "merge", "options", "serve", "train"]
 
 
 def library_version():
@@ -30,7 +32,7 @@ def info(path):
     return _c.record(out)
 
 
-def craft(dense, out_dir, device="cpu", **options):
+def craft(dense, out_dir, device="auto", **options):
     """Makes a sparse model from a dense one, with the options of pesc.options("craft"). Returns how the logits of
     both compare."""
     device = device if isinstance(device, Device) else Device(device)
@@ -39,7 +41,25 @@ def craft(dense, out_dir, device="cpu", **options):
     return _c.record(check)
 
 
-def train(model, on_step=None, device="cpu", **options):
+def export(model, to, out_dir, device="auto", **options):
+    """Writes a model for other programs ("hf", "peft", "gguf", "camelidae", ...), with the options of
+    pesc.options("export"). Returns how the logits of both compare."""
+    device = device if isinstance(device, Device) else Device(device)
+    opt, check = Options("export", options), _c.pesc_logit_check()
+    lib.pesc_export(device.handle, os.fsencode(model), to.encode(), os.fsencode(out_dir), opt.pointer, byref(check))
+    return _c.record(check)
+
+
+def merge(model, out_dir, device="auto", **options):
+    """Adds the LoRA of a run or an adapter to its base and writes a model directory, with the options of
+    pesc.options("export"). Returns how the logits of both compare."""
+    device = device if isinstance(device, Device) else Device(device)
+    opt, check = Options("export", options), _c.pesc_logit_check()
+    lib.pesc_merge(device.handle, os.fsencode(model), os.fsencode(out_dir), opt.pointer, byref(check))
+    return _c.record(check)
+
+
+def train(model, on_step=None, device="auto", **options):
     """Makes all steps of a run, with the options of pesc.options("train"), and returns them as a list. on_step(step)
     is called after each; if it returns False, a checkpoint is saved and the run ends."""
     steps = []

@@ -18,6 +18,9 @@ def _load():
     named = os.environ.get("PESC_LIB")
     if named:
         return ctypes.CDLL(named)
+    own = os.path.join(os.path.dirname(os.path.abspath(__file__)), "lib", SONAME)  # of a wheel
+    if os.path.exists(own):
+        return ctypes.CDLL(own)
     for place in (SONAME, "/usr/local/lib/" + SONAME):  # the second: installed, but ldconfig was not run
         try:
             return ctypes.CDLL(place)
@@ -71,6 +74,7 @@ def _fields(*groups):
 NOTICE = CFUNCTYPE(None, c_void_p, c_char_p)
 PROGRESS = CFUNCTYPE(None, c_void_p, c_char_p, c_uint64, c_uint64)
 EMIT = CFUNCTYPE(c_bool, c_void_p, c_void_p, c_size_t)
+LOG = CFUNCTYPE(None, c_void_p, c_char_p)
 
 
 class pesc_events(Sized):
@@ -126,15 +130,71 @@ class pesc_option(Structure):
                        (c_uint, "flags"), (c_char_p, "commands help values"), (c_double, "min max"))
 
 
+class pesc_eval_sample(Structure):
+    _fields_ = _fields((c_uint64, "record"), (c_char_p, "domain prompt expected answer"), (c_bool, "correct"))
+
+
+EACH = CFUNCTYPE(None, c_void_p, POINTER(pesc_eval_sample))
+
+
+class pesc_eval_score(Structure):
+    _fields_ = _fields((c_char_p, "domain"), (c_uint64, "records tokens"), (c_double, "loss"), (c_uint64, "asked correct"),
+                       (c_double, "exact_match exact_match_stderr"))
+
+
+class pesc_eval_report(Sized):
+    _fields_ = _fields((c_size_t, "size"), (pesc_eval_score, "all"), (POINTER(pesc_eval_score), "domains"), (c_size_t, "n_domains"),
+                       (c_uint64, "too_long generated"), (c_double, "seconds"))
+
+
+class pesc_benchmark_score(Structure):
+    _fields_ = _fields((c_char_p, "task metric filter group"), (c_bool, "is_group"), (c_int64, "shots"), (c_bool, "reference"),
+                       (c_double, "mean error full"), (c_uint64, "n"), (POINTER(c_double), "each"))
+
+
+class pesc_benchmark_report(Sized):
+    _fields_ = _fields((c_size_t, "size"), (POINTER(pesc_benchmark_score), "scores"), (c_size_t, "n_scores"), (c_char_p, "json"),
+                       (c_uint64, "tokens_requested tokens_computed"), (c_double, "seconds"), (c_void_p, "owner"))
+
+
+class pesc_routes_domain(Structure):
+    _fields_ = _fields((c_char_p, "name"), (c_uint64, "records tokens"))
+
+
+class pesc_routes_token(Structure):
+    _fields_ = _fields((c_int32, "id"), (c_uint64, "seen chosen"), (c_double, "lift"))
+
+
+class pesc_routes_report(Sized):
+    _fields_ = _fields(
+        (c_size_t, "size"), (POINTER(pesc_routes_domain), "domains"), (POINTER(c_int64), "layers"),
+        (c_size_t, "n_domains n_layers experts top_k"), (POINTER(c_double), "share difference"), (POINTER(c_uint64), "counts"),
+        (POINTER(c_double), "gate slot_gate load entropy chance p_value"), (POINTER(pesc_routes_token), "tokens"), (c_size_t, "n_tokens"))
+
+
+class pesc_esft_score_report(Sized):
+    _fields_ = _fields((c_size_t, "size"), (c_uint64, "tokens records"), (c_int64, "layers experts top_k"), (c_double, "gate_sum seconds"))
+
+
+class pesc_esft_choice(Sized):
+    _fields_ = _fields(
+        (c_size_t, "size n_layers n_experts"), (POINTER(c_int32), "layers"), (POINTER(c_double), "scores"), (POINTER(c_bool), "chosen"),
+        (POINTER(c_int32), "order counts"), (c_int64, "total"), (c_bool, "shared_experts non_expert_modules"))
+
+
 STRUCTS = (pesc_events, pesc_model_info, pesc_logit_check, pesc_generation, pesc_perplexity_report, pesc_step,
-           pesc_train_info, pesc_message, pesc_option)
+           pesc_train_info, pesc_message, pesc_option, pesc_eval_sample, pesc_eval_score, pesc_eval_report, pesc_benchmark_score,
+           pesc_benchmark_report, pesc_routes_domain, pesc_routes_token, pesc_routes_report, pesc_esft_score_report,
+           pesc_esft_choice)
 
 # ---- constants
 
 ENUMS = {
     **{"PESC_" + name: value for value, name in enumerate(STATUSES)},
     "PESC_ADD_SPECIAL": 1, "PESC_PARSE_SPECIAL": 2, "PESC_SKIP_SPECIAL": 4,
-    "PESC_OPTIONS_LOAD": 0, "PESC_OPTIONS_CRAFT": 1, "PESC_OPTIONS_SAMPLE": 3, "PESC_OPTIONS_TRAIN": 5,
+    "PESC_OPTIONS_LOAD": 0, "PESC_OPTIONS_CRAFT": 1, "PESC_OPTIONS_EXPORT": 2, "PESC_OPTIONS_SAMPLE": 3, "PESC_OPTIONS_DATA": 4,
+    "PESC_OPTIONS_TRAIN": 5, "PESC_OPTIONS_EVAL": 6, "PESC_OPTIONS_ROUTES": 7, "PESC_OPTIONS_ESFT_SCORE": 8,
+    "PESC_OPTIONS_ESFT_SELECT": 9, "PESC_OPTIONS_BENCHMARK": 11, "PESC_OPTIONS_SERVE": 12,
     "PESC_OPTION_TEXT": 0, "PESC_OPTION_BOOL": 8, "PESC_OPTION_LIST": 9,
 }
 
@@ -183,6 +243,29 @@ FUNCTIONS = {
     "pesc_trainer_step": (STATUS, (HANDLE, POINTER(pesc_step))),
     "pesc_trainer_save": (STATUS, (HANDLE,)),
     "pesc_trainer_close": (None, (HANDLE,)),
+    "pesc_model_patch": (STATUS, (HANDLE, c_char_p)),
+    "pesc_model_unpatch": (STATUS, (HANDLE,)),
+    "pesc_merge": (STATUS, (HANDLE, c_char_p, c_char_p, c_void_p, POINTER(pesc_logit_check))),
+    "pesc_export": (STATUS, (HANDLE, c_char_p, c_char_p, c_char_p, c_void_p, POINTER(pesc_logit_check))),
+    "pesc_data_open": (STATUS, (OUT_HANDLE, c_char_p, c_void_p, POINTER(pesc_events))),
+    "pesc_data_close": (None, (HANDLE,)),
+    "pesc_eval": (STATUS, (HANDLE, c_char_p, c_void_p, POINTER(pesc_eval_report))),
+    "pesc_eval_free": (None, (POINTER(pesc_eval_report),)),
+    "pesc_benchmark_known": (c_bool, (c_char_p,)),
+    "pesc_benchmark": (STATUS, (HANDLE, c_char_p, c_void_p, POINTER(pesc_benchmark_report))),
+    "pesc_benchmark_free": (None, (POINTER(pesc_benchmark_report),)),
+    "pesc_routes": (STATUS, (HANDLE, c_void_p, POINTER(pesc_routes_report))),
+    "pesc_routes_free": (None, (POINTER(pesc_routes_report),)),
+    "pesc_esft_score": (STATUS, (HANDLE, HANDLE, c_char_p, c_void_p, POINTER(pesc_esft_score_report))),
+    "pesc_esft_select": (STATUS, (c_char_p, c_void_p, POINTER(pesc_events), POINTER(pesc_esft_choice))),
+    "pesc_esft_choice_free": (None, (POINTER(pesc_esft_choice),)),
+    "pesc_esft_write": (STATUS, (POINTER(pesc_esft_choice), c_char_p)),
+    "pesc_esft_apply": (STATUS, (HANDLE, c_char_p, c_char_p, c_char_p)),
+    "pesc_server_open": (STATUS, (OUT_HANDLE, HANDLE, c_void_p)),
+    "pesc_server_port": (c_int32, (HANDLE,)),
+    "pesc_server_run": (STATUS, (HANDLE,)),
+    "pesc_server_stop": (None, (HANDLE,)),
+    "pesc_server_close": (None, (HANDLE,)),
     "pesc_option_rows": (POINTER(pesc_option), (OUT_SIZE,)),
     "pesc_options_fill": (None, (c_int, c_void_p, c_size_t)),
     "pesc_option_set": (STATUS, (POINTER(pesc_option), c_void_p, c_char_p, c_char_p)),

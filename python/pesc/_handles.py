@@ -10,7 +10,7 @@ import types
 import weakref
 from ctypes import byref, c_int32, c_size_t, c_void_p
 
-from . import _c
+from . import _c, _reports
 from ._c import ENUMS, Error, lib, record
 from ._options import Options
 
@@ -80,7 +80,7 @@ class Device(Handle):
     """What computes: "cpu", "cpu:4" (threads), "cuda", "cuda:1" (the second GPU). notice(sentence) is called for
     what a user should know, by default a warning of logging; progress(what, done, total) while long calls run."""
 
-    def __init__(self, spec="cpu", notice=log.warning, progress=None):
+    def __init__(self, spec="auto", notice=log.warning, progress=None):
         super().__init__(_opened(lib.pesc_device_open, os.fsencode(spec)), lib.pesc_device_close)
         self.spec = spec
         self._events = _events(notice, progress)
@@ -132,11 +132,12 @@ class Model(Handle):
     """A loaded model: a Hugging Face directory, a run, a checkpoint or a .gguf file. The options are those of
     pesc.options("load"), such as base_dtype="bf16" or lora="DIR"."""
 
-    def __init__(self, path, device="cpu", **options):
+    def __init__(self, path, device="auto", **options):
         self._open(path, device, Options("load", options))
 
     def _open(self, path, device, opt):
         self.device = device if isinstance(device, Device) else Device(device)
+        self.path = path
         self._session = None
         super().__init__(_opened(lib.pesc_model_open, self.device.handle, os.fsencode(path), opt.pointer),
                          lib.pesc_model_close)
@@ -171,11 +172,11 @@ class Model(Handle):
         return self._session
 
     def _drop_session(self):
-        """Closes that session: it does not fit the model once it is trained."""
+        """Closes that session: it does not fit the model once its weights are others."""
         if self._session is None:
             return
         if not self._session._busy.acquire(blocking=False):
-            raise RuntimeError("the model generates; wait for it before it is trained")
+            raise RuntimeError("the model generates; wait for it before its weights are changed")
         self._session.close()
         self._session = None
 
@@ -199,6 +200,31 @@ class Model(Handle):
         data, out = text.encode(), _c.pesc_perplexity_report()
         lib.pesc_perplexity(self.handle, data, len(data), n_ctx, byref(out))
         return record(out)
+
+    def eval(self, tasks, each=None, n_ctx=0, **options):
+        """Scores the model. tasks names benchmarks ("mmlu,gsm8k", or a list; the options are those of
+        pesc.options("benchmark")) or a file of records (options "eval"): then each(sample) is called for every question,
+        and n_ctx is the longest record."""
+        names = tasks if isinstance(tasks, (str, bytes, os.PathLike)) else ",".join(tasks)
+        if lib.pesc_benchmark_known(os.fsencode(names)):
+            return _reports.benchmark(self, names, options)
+        with self.session(n_ctx) as session:
+            return _reports.evaluation(session, names, each, options)
+
+    def routes(self, data, **options):
+        """Which experts the tokens of each domain choose, with the options of pesc.options("routes"), as NumPy arrays:
+        share [domain, layer, expert], counts [domain, layer, choice, expert], difference [layer], p_value [layer], ..."""
+        return _reports.routes(self, {"data": data, **options})
+
+    def patch(self, directory):
+        """Applies an expert patch (ESFT): a directory with expert_cfg.json, or a run of method esft."""
+        lib.pesc_model_patch(self.handle, os.fsencode(directory))
+        self._drop_session()  # its sequence was computed with other weights
+
+    def unpatch(self):
+        """Takes the patch out again: the weights are what they were, bit for bit."""
+        lib.pesc_model_unpatch(self.handle)
+        self._drop_session()
 
 
 class Session(Handle):
@@ -296,7 +322,7 @@ class Trainer(Handle):
     The options are those of pesc.options("train"); preset is applied before them. Iteration ends early if a file
     STOP appears in the run directory; a checkpoint was then saved."""
 
-    def __init__(self, model, device="cpu", preset=None, **options):
+    def __init__(self, model, device="auto", preset=None, **options):
         opt = Options("train", {"method": options.get("method")})
         if preset:
             lib.pesc_train_preset(opt.pointer, os.fsencode(preset))

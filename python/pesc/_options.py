@@ -11,8 +11,8 @@ from ._c import ENUMS, lib
 
 Option = collections.namedtuple("Option", "key default values help")
 
-STRUCTS = {"load": "PESC_OPTIONS_LOAD", "craft": "PESC_OPTIONS_CRAFT", "sample": "PESC_OPTIONS_SAMPLE",
-           "train": "PESC_OPTIONS_TRAIN"}
+STRUCTS = {name: "PESC_OPTIONS_" + name.upper() for name in (
+    "load", "craft", "export", "sample", "data", "train", "eval", "benchmark", "routes", "esft_score", "esft_select", "serve")}
 
 
 def _rows(which):
@@ -33,7 +33,8 @@ def _end(row):
 
 
 def options(which):
-    """The options of "load", "craft", "sample" or "train", as a list of (key, default, values, help)."""
+    """The options of "load", "craft", "export", "sample", "data", "train", "eval", "benchmark", "routes", "esft_score",
+    "esft_select" or "serve", as a list of (key, default, values, help)."""
     def text(value):
         return value.decode() if value is not None else None
     return [Option(key, text(r.fallback), text(r.values), text(r.help)) for key, r in _rows(which).items()]
@@ -59,6 +60,11 @@ class Options:
     @property
     def pointer(self):
         return ctypes.addressof(self.memory)
+
+    def call_back(self, function):
+        """Sets the callback of structs that have one, as their first field after the size (eval, serve)."""
+        self.kept.append(function)
+        ctypes.c_void_p.from_address(self.pointer + ctypes.sizeof(c_size_t)).value = ctypes.cast(function, ctypes.c_void_p).value
 
     def _set(self, key, value):
         row = self.rows.get(key)
