@@ -218,7 +218,7 @@ typedef struct pesc_logit_check {
     double error;            /* median over positions of |a - b| / |a|, both around their mean */
     double kl;               /* mean KL divergence of a position, in nats */
     uint64_t positions;      /* token ids that were run */
-    uint64_t greedy_same;    /* positions whose most likely token is the same */
+    uint64_t greedy_same;    /* positions with the same most likely token, to 0.1 nats */
     uint64_t
         beyond_rounding; /* positions that differ by more than rounding to the stored dtype
                             explains; in a mixture an expert may have been chosen differently */

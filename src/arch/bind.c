@@ -355,12 +355,6 @@ static lora_name *lora_of(lora_name *names, size_t n, const slot *s)
     return bsearch(&(lora_name){ .lora = &key }, names, n, sizeof *names, by_module);
 }
 
-static bool lora_fits(const peft_lora *l, const slot *s)
-{
-    return l->a->nd == 2 && l->b->nd == 2 && l->a->ne[1] == s->ne[1] && l->b->ne[0] == s->ne[0] &&
-           l->a->ne[0] == l->b->ne[1];
-}
-
 static void attach(model_shape *m, const bind_source *src, const slot *s, const peft_lora *l)
 {
     lora *of = &m->loras[l - src->lora->loras];
@@ -401,7 +395,7 @@ static pesc_status attach_all(model_shape *m, const bind_source *src, lora_name 
         if (!l)
             continue;
         found->used = true;
-        if (!lora_fits(l, &s))
+        if (!peft_fits(l, s.ne))
             add_misfit(&k.shape, l->module, "");
         else if (!is_float(l->a->dt) || !is_float(l->b->dt))
             add_misfit(&k.type, l->module, "");

@@ -27,16 +27,10 @@ struct served_adapters {
     struct extra *extra; /* NULL: no patches */
 };
 
-/* The LoRA of a slot, whose name ends in ".weight"; NULL: none, like an adapter that is NULL. */
+/* The LoRA of a slot; NULL: none, like an adapter that is NULL. */
 static const peft_lora *find_lora(const peft *adapter, const slot *s)
 {
-    size_t n = strlen(s->name) - strlen(".weight");
-    for (size_t i = 0; adapter && s->rule->flags & RULE_LINEAR && i < adapter->n; i++) {
-        const peft_lora *l = &adapter->loras[i];
-        if (strlen(l->module) == n && memcmp(l->module, s->name, n) == 0)
-            return l;
-    }
-    return NULL;
+    return adapter && s->rule->flags & RULE_LINEAR ? peft_find(adapter, s->name) : NULL;
 }
 
 static bool any_lora(const struct served_adapters *sp, const slot *s)
@@ -45,15 +39,6 @@ static bool any_lora(const struct served_adapters *sp, const slot *s)
         if (find_lora(sp->adapters[i], s))
             return true;
     return false;
-}
-
-static pesc_status check_lora(const peft *adapter, const peft_lora *l, const slot *s)
-{
-    bool fits = l->a->nd == 2 && l->b->nd == 2 && l->a->ne[1] == s->ne[1] &&
-                l->b->ne[0] == s->ne[0] && l->a->ne[0] == l->b->ne[1];
-    return fits ? PESC_OK
-                : fail(PESC_SHAPE, "%s: the LoRA of %s does not fit its linear [%lld,%lld]",
-                       adapter->dir, l->module, (long long)s->ne[0], (long long)s->ne[1]);
 }
 
 static pesc_status check_loras(struct served_adapters *sp, const pesc_model *m)
@@ -67,7 +52,7 @@ static pesc_status check_loras(struct served_adapters *sp, const pesc_model *m)
             const peft_lora *l = find_lora(adapter, &s);
             if (!l)
                 continue;
-            TRY(check_lora(adapter, l, &s));
+            TRY(peft_check_fit(adapter, l, s.ne));
             used++;
         }
         if (used < adapter->n)

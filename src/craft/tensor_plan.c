@@ -79,28 +79,6 @@ static dtype written_dtype(const tensor_plan *r, const slot *s, const stream_row
     return dt == DT_F32 && r->held && s->expert >= 0 ? list->stored : dt;
 }
 
-/* The LoRA of a slot, whose name ends in ".weight"; NULL: none. */
-static const peft_lora *lora_of(const peft *adapter, const slot *s)
-{
-    size_t n = strlen(s->name) - strlen(".weight");
-    const bool may = s->rule->flags & RULE_LINEAR || s->rule->need & FACT_EXPERT;
-    for (size_t i = 0; adapter && may && i < adapter->n; i++) {
-        const peft_lora *l = &adapter->loras[i];
-        if (strlen(l->module) == n && memcmp(l->module, s->name, n) == 0)
-            return l;
-    }
-    return NULL;
-}
-
-static pesc_status check_fit(const char *dir, const peft_lora *l, const slot *s)
-{
-    bool fits = l->a->nd == 2 && l->b->nd == 2 && l->a->ne[1] == s->ne[1] &&
-                l->b->ne[0] == s->ne[0] && l->a->ne[0] == l->b->ne[1];
-    return fits ? PESC_OK
-                : fail(PESC_SHAPE, "%s: the LoRA of %s does not fit its linear [%lld,%lld]", dir,
-                       l->module, (long long)s->ne[0], (long long)s->ne[1]);
-}
-
 static void write_name(const tensor_plan *r, const slot *s, char *out)
 {
     static const char expert[] = ".experts.expert_", bare[] = ".experts.";
@@ -134,9 +112,10 @@ static pesc_status add_slot(tensor_list *list, const tensor_plan *r, const slot 
     row->stored = bind_find(&r->from->cfg, r->from->dir->ws, s);
     if (!row->stored)
         fill_made(r, s, row);
-    row->lora = lora_of(r->lora, s);
+    bool adapted = s->rule->flags & RULE_LINEAR || s->rule->need & FACT_EXPERT;
+    row->lora = r->lora && adapted ? peft_find(r->lora, s->name) : NULL;
     if (row->lora)
-        TRY(check_fit(r->lora->dir, row->lora, s));
+        TRY(peft_check_fit(r->lora, row->lora, s->ne));
     list->n_folded += row->lora != NULL;
     if (r->held && row->stored)
         row->through = rounded_through(r, s, row, list);

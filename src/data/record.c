@@ -93,14 +93,6 @@ record_kind record_format_kind(const record_format *f)
     return f->kind;
 }
 
-const char *const *record_format_names(void)
-{
-    static const char *names[N_FORMATS + 1];
-    for (int i = 0; i < N_FORMATS; i++)
-        names[i] = formats[i].name;
-    return names;
-}
-
 /* "instruction", "text", ... for messages. */
 static void list_fields(str *out, const json_t *v)
 {

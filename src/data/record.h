@@ -33,7 +33,6 @@ typedef struct record {
 const record_format *record_format_find(const char *name); /* NULL: unknown */
 const char *record_format_name(const record_format *f);
 record_kind record_format_kind(const record_format *f);
-const char *const *record_format_names(void); /* NULL-terminated */
 
 /* The row of each file of a source, for mem_free(): the row `name`, or where that is NULL the one
  * its first record fits. */

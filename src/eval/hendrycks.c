@@ -1,4 +1,4 @@
-#include "eval/hendrycks.h"
+#include "eval/mathtext.h"
 
 #include "base/utf8.h"
 

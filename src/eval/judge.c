@@ -1,8 +1,7 @@
 #include "eval/judge.h"
 
 #include "base/mem.h"
-#include "eval/hendrycks.h"
-#include "eval/minerva.h"
+#include "eval/mathtext.h"
 #include "eval/overlap.h"
 #include "eval/taskrows.h"
 #include "jinja/pytext.h"

@@ -13,4 +13,8 @@ pesc_status judge_filter(const taskdef_filter *f, slice text, str *out);
 pesc_status judge_text_match(const taskdef *def, slice prediction, const json_t *golds,
                              bool *match);
 
+/* The part of a model's text that is the answer to ESFT's intent benchmark (intent.c); *n 0:
+ * nothing. A slice of the text, or "{}". */
+const char *intent_answer(const char *text, size_t *n);
+
 #endif

@@ -1,4 +1,4 @@
-#include "eval/minerva.h"
+#include "eval/mathtext.h"
 
 #include "base/utf8.h"
 

@@ -1,8 +1,7 @@
 #include "eval/tasktemplate.h"
 
 #include "base/mem.h"
-#include "eval/hendrycks.h"
-#include "eval/minerva.h"
+#include "eval/mathtext.h"
 #include "eval/pyregex.h"
 #include "jinja/pytext.h"
 #include "jinja/jinja.h"

@@ -259,6 +259,29 @@ void peft_close(peft *p)
     mem_free(p);
 }
 
+const peft_lora *peft_find(const peft *p, const char *name)
+{
+    size_t n = strlen(name) - strlen(".weight");
+    for (size_t i = 0; i < p->n; i++)
+        if (strncmp(p->loras[i].module, name, n) == 0 && !p->loras[i].module[n])
+            return &p->loras[i];
+    return NULL;
+}
+
+bool peft_fits(const peft_lora *l, const int64_t ne[2])
+{
+    return l->a->nd == 2 && l->b->nd == 2 && l->a->ne[1] == ne[1] && l->b->ne[0] == ne[0] &&
+           l->a->ne[0] == l->b->ne[1];
+}
+
+pesc_status peft_check_fit(const peft *p, const peft_lora *l, const int64_t ne[2])
+{
+    return peft_fits(l, ne)
+               ? PESC_OK
+               : fail(PESC_SHAPE, "%s: the LoRA of %s does not fit its linear [%lld,%lld]", p->dir,
+                      l->module, (long long)ne[0], (long long)ne[1]);
+}
+
 void peft_hash(const peft *p, char out[17])
 {
     uint64_t h = weights_hash(p->ws);

@@ -28,6 +28,12 @@ typedef struct peft {
 pesc_status peft_open(peft **out, const char *dir);
 void peft_close(peft *p); /* NULL is allowed */
 
+/* The LoRA of the linear whose weight has this name, which ends in ".weight"; NULL: none. */
+const peft_lora *peft_find(const peft *p, const char *name);
+/* Whether it is one of a linear [out, in]. */
+bool peft_fits(const peft_lora *l, const int64_t ne[2]);
+pesc_status peft_check_fit(const peft *p, const peft_lora *l, const int64_t ne[2]);
+
 /* 16 hexadecimal digits over all numbers and scales. */
 void peft_hash(const peft *p, char out[17]);
 

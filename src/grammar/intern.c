@@ -77,13 +77,6 @@ size_t intern_bytes(const intern *t)
            t->n_slots * sizeof *t->slots;
 }
 
-void intern_clear(intern *t)
-{
-    t->n = t->n_words = 0;
-    if (t->n_slots)
-        memset(t->slots, 0xff, t->n_slots * sizeof *t->slots);
-}
-
 void intern_free(intern *t)
 {
     mem_free(t->words);

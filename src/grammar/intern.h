@@ -26,7 +26,6 @@ typedef struct intern {
 uint32_t intern_add(intern *t, const uint32_t *words, size_t n);
 const uint32_t *intern_get(const intern *t, uint32_t number, size_t *n); /* until the next add */
 size_t intern_bytes(const intern *t);
-void intern_clear(intern *t); /* forgets all sequences and keeps the memory */
 void intern_free(intern *t);
 
 #endif

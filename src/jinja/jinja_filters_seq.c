@@ -3,7 +3,7 @@
 #include "jinja/jinja_ops.h"
 #include "jinja/jinja_print.h"
 #include "jinja/jinja_python.h"
-#include "jinja/jinja_sort.h"
+#include "jinja/jinja_value.h"
 
 #include <string.h>
 

@@ -1,6 +1,5 @@
 /* Filters that make text; each applies str() to its input first, as jinja2 does. */
 #include "jinja/jinja_builtin.h"
-#include "jinja/jinja_format.h"
 #include "jinja/jinja_ops.h"
 #include "jinja/jinja_print.h"
 #include "jinja/jinja_python.h"

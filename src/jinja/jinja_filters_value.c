@@ -1,6 +1,6 @@
 /* Filters on numbers and on values of any kind. */
 #include "jinja/jinja_builtin.h"
-#include "jinja/jinja_number.h"
+#include "jinja/jinja_python.h"
 #include "jinja/jinja_ops.h"
 #include "jinja/jinja_print.h"
 

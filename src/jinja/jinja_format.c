@@ -1,4 +1,3 @@
-#include "jinja/jinja_format.h"
 
 #include "jinja/jinja_ops.h"
 #include "jinja/jinja_print.h"

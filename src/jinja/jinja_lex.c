@@ -4,7 +4,6 @@
 #include "jinja/jinja_lex.h"
 
 #include "base/utf8.h"
-#include "jinja/jinja_number.h"
 #include "jinja/jinja_python.h"
 
 #include <string.h>

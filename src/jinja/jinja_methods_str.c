@@ -1,6 +1,6 @@
 /* Methods of strings. */
 #include "jinja/jinja_builtin.h"
-#include "jinja/jinja_format.h"
+#include "jinja/jinja_print.h"
 #include "jinja/jinja_python.h"
 
 #include "base/utf8.h"

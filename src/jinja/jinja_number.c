@@ -1,4 +1,3 @@
-#include "jinja/jinja_number.h"
 
 #include "jinja/jinja_python.h"
 

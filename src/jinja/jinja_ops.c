@@ -1,6 +1,5 @@
 #include "jinja/jinja_ops.h"
 
-#include "jinja/jinja_format.h"
 #include "jinja/jinja_lex.h"
 #include "jinja/jinja_print.h"
 #include "jinja/jinja_python.h"

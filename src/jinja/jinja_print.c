@@ -1,7 +1,7 @@
 #include "jinja/jinja_print.h"
 
 #include "base/utf8.h"
-#include "jinja/jinja_sort.h"
+#include "jinja/jinja_value.h"
 #include "jinja/pytext.h"
 
 #include <math.h>

@@ -1,4 +1,5 @@
-/* jinja_python: Python's rules for text: white space, escapes of literals, upper and lower case. */
+/* jinja_python: Python's rules for text: white space, escapes of literals, upper and lower case,
+ * numbers. */
 #ifndef PESC_JINJA_JINJA_PYTHON_H
 #define PESC_JINJA_JINJA_PYTHON_H
 
@@ -34,5 +35,14 @@ jvalue jpython_lines(jctx *c, const jstr *s, bool keep_ends);
 /* replace(); count < 0: all. */
 jvalue jpython_replace(jctx *c, const jstr *s, const jstr *before, const jstr *after,
                        int64_t count);
+
+/* ---- text as numbers (jinja_number.c) ---- */
+
+/* The number literal at p: its bytes and value; 0 bytes: none, or an integer beyond 64 bits. */
+size_t jnumber_lex(const char *p, size_t n, bool *real, int64_t *i, double *f);
+
+/* int(text, base) and float(text) of Python; false where these raise. */
+bool jnumber_int(const jstr *s, int64_t base, int64_t *out);
+bool jnumber_float(const jstr *s, double *out);
 
 #endif

@@ -11,7 +11,20 @@
 #define PESC_JINJA_JINJA_VALUE_H
 
 #include "jinja/jinja.h"
-#include "jinja/jinja_pool.h"
+
+/* ---- memory that is freed as a whole, with a limit: zero-initialise, set max ---- */
+
+typedef struct jpool {
+    struct jpool_chunk *chunks;
+    size_t total, max; /* bytes taken from the heap; max 0: any number */
+    bool full;         /* the last NULL was because of max */
+} jpool;
+
+/* Zeroed and aligned for any value; NULL when memory runs out or max would be exceeded. */
+void *jpool_take(jpool *p, size_t n, size_t size);
+void jpool_free(jpool *p);
+
+/* ---- values ---- */
 
 typedef enum jkind {
     J_MISSING, /* an argument that was not given; never a value of a template */
@@ -94,7 +107,6 @@ typedef struct jctx {
     struct jscope *scope;
     struct jbuf *out;
     int flow; /* of statements: see jinja_exec.c */
-    bool generating;
 } jctx;
 
 enum { JINJA_DEPTH = 400 }; /* nesting of evaluation and of values */
@@ -187,5 +199,11 @@ bool jvalue_hashable(jctx *c, jvalue v);         /* false, with a failure: a lis
 jseq jvalue_iterate(jctx *c, jvalue v);
 /* len(); -1: it has none. */
 int64_t jvalue_length(jvalue v);
+
+/* ---- sorting ---- */
+
+/* The indices of keys in ascending or descending order; equal keys keep their order, as with
+ * Python's sort(reverse=...). NULL after a failure: keys that cannot be compared. */
+size_t *jsort_order(jctx *c, const jvalue *keys, size_t n, bool descending);
 
 #endif

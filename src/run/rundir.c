@@ -14,6 +14,7 @@
 #define REMOVING ".removing"
 #define DESCRIPTION "run.json"
 #define PROBE ".probe"
+#define TRASH ".trash-"
 
 struct rundir {
     char *path;
@@ -370,7 +371,7 @@ static pesc_status sweep_dir(const char *run, const char *sub)
     if (s == PESC_OK && io_kind_of(dir) == IO_DIR)
         s = io_list(dir, &names, &n);
     for (size_t i = 0; s == PESC_OK && i < n; i++) {
-        bool trash = !*sub && (str_starts(names[i], ".trash-") || strcmp(names[i], PROBE) == 0);
+        bool trash = !*sub && (str_starts(names[i], TRASH) || strcmp(names[i], PROBE) == 0);
         char *path = trash || is_half(sub, names[i]) ? io_join(dir, names[i]) : NULL;
         if (path)
             s = io_remove(path);
@@ -378,6 +379,21 @@ static pesc_status sweep_dir(const char *run, const char *sub)
     }
     io_list_free(names, n);
     mem_free(dir);
+    return s;
+}
+
+pesc_status rundir_retire(const char *run, const char *name)
+{
+    str trash = { 0 };
+    char *path = io_join(run, name);
+    str_printf(&trash, "%s/" TRASH "%s.%ld", run, name, (long)getpid());
+    pesc_status s = path && str_ok(&trash) ? PESC_OK : fail_nomem(run, 256);
+    if (s == PESC_OK && io_kind_of(path) != IO_NONE)
+        s = io_rename(path, trash.p);
+    if (s == PESC_OK)
+        s = io_remove(trash.p);
+    mem_free(path);
+    str_free(&trash);
     return s;
 }
 

@@ -31,7 +31,9 @@ pesc_status rundir_claim(rundir **out, const pesc_train_options *o, const char *
  * old run aside where overwrite asks for it, and removes what a killed run left half written. */
 pesc_status rundir_begin(rundir *d);
 
-/* Removes what a killed run left half written. */
+/* Removes a part of a run, whole: it is renamed first, so that it vanishes in one step. */
+pesc_status rundir_retire(const char *run, const char *name);
+/* Removes what a killed run left half written, or half removed. */
 pesc_status rundir_sweep(const char *run);
 
 /* A checkpoint of this run is on the disk: deletes the run it replaces. */

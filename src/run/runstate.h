@@ -26,7 +26,6 @@ enum { RUNSTATE_VERSION = 1, RUNSTATE_MAX_CHAIN = 8 };
 #define RUNSTATE_COUNT_MAX ((int64_t)1 << 42)
 
 #define RUNSTATE_TRAINED "trained.safetensors"
-#define RUNSTATE_ADAPTER "adapter_model.safetensors"
 #define RUNSTATE_ADAPTER_CONFIG "adapter_config.json"
 #define RUNSTATE_CONFIG_KEYS "config_keys.json"
 

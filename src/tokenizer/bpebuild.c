@@ -2,7 +2,6 @@
 
 #include "base/mem.h"
 #include "base/utf8.h"
-#include "tokenizer/bytelevel.h"
 #include "tokenizer/bytetoken.h"
 
 #include <string.h>

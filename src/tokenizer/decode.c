@@ -3,7 +3,6 @@
 #include "base/mem.h"
 #include "base/str.h"
 #include "base/utf8.h"
-#include "tokenizer/bytelevel.h"
 #include "tokenizer/bytetoken.h"
 #include "tokenizer/chain.h"
 #include "tokenizer/pattern.h"

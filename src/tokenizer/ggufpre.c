@@ -1,4 +1,4 @@
-#include "tokenizer/ggufpre.h"
+#include "tokenizer/tokgguf.h"
 
 #include <stddef.h>
 #include <string.h>

@@ -82,8 +82,10 @@ static pesc_status run_replace(const step *s, normalize_scratch *ns, const char 
         if (!found)
             break;
         str_add(out, text + done, w.start - done);
+        /* Hugging Face takes what replaces several characters for the last of them */
+        int first = s->content_n ? utf8_decode(text + w.start, n - w.start, NULL) : 0;
+        ns->cut |= out->n == 0 && w.end - w.start > (size_t)first;
         str_add(out, s->content, s->content_n);
-        ns->cut |= out->n == 0 && w.end > done;
         done = w.end;
     }
     str_add(out, text + done, n - done);

@@ -167,9 +167,10 @@ static void put_property(const walk *w, const char *name, size_t n, bool negated
 static pesc_status member_property(const walk *w, const char *name, size_t n, bool negated)
 {
     bool rest = n <= 2 && (name[n - 1] == 'C' || memcmp(name, "Cn", n) == 0);
-    if (negated || rest)
+    if (negated || rest || (n == 2 && memcmp(name, "Mn", n) == 0))
         return refuse(w, w->p, (int)strcspn(w->p, "}") + 1,
-                      "what has no property, or characters that are not assigned, inside brackets");
+                      "what has no property, is not assigned, or is no spacing mark, inside "
+                      "brackets");
     put_members(w, name, n);
     return PESC_OK;
 }

@@ -1,4 +1,4 @@
-#include "tokenizer/sptok.h"
+#include "tokenizer/tokopen.h"
 
 #include "base/mem.h"
 #include "tokenizer/control.h"

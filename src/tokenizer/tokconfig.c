@@ -1,4 +1,4 @@
-#include "tokenizer/tokconfig.h"
+#include "tokenizer/tokopen.h"
 
 #include "base/io.h"
 #include "base/mem.h"

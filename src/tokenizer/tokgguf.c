@@ -9,9 +9,8 @@
 #include "tokenizer/charsmap.h"
 #include "tokenizer/control.h"
 #include "tokenizer/pipeline.h"
-#include "tokenizer/sptok.h"
 #include "tokenizer/tokgguf.h"
-#include "tokenizer/tokjson.h"
+#include "tokenizer/tokopen.h"
 #include "tokenizer/trie.h"
 
 #include <math.h>

@@ -4,8 +4,22 @@
 #define PESC_TOKENIZER_TOKGGUF_H
 
 #include "base/str.h"
-#include "tokenizer/ggufpre.h"
 #include "tokenizer/tokenizer.h"
+
+/* How a byte-level vocabulary cuts text into words. A GGUF file does not hold the pattern, only a
+ * name for it (tokenizer.ggml.pre). Each row (ggufpre.c) gives the patterns of the tokenizer.json
+ * that the name stands for. */
+typedef struct ggufpre {
+    const char *names; /* separated by blanks */
+    bool nfc, ignore_merges;
+    bool gpt2;               /* and GPT-2's own pattern last */
+    const char *patterns[7]; /* each cuts out its matches; in order; NULL after the last */
+} ggufpre;
+
+const ggufpre *ggufpre_find(const char *name); /* NULL: unknown */
+
+/* The names that are written, one for each row; NULL after the last. */
+extern const char *const ggufpre_written[];
 
 /* Appends the pre-tokenizer of a byte-level vocabulary as tokenizer.json has it. */
 void tokgguf_put_pretokenizer(str *out, const ggufpre *row);

@@ -1,4 +1,4 @@
-#include "tokenizer/tokjson.h"
+#include "tokenizer/tokopen.h"
 
 #include "base/mem.h"
 #include "tokenizer/bpebuild.h"

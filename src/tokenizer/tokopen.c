@@ -3,9 +3,7 @@
 #include "base/mem.h"
 #include "base/str.h"
 #include "tokenizer/pipeline.h"
-#include "tokenizer/sptok.h"
-#include "tokenizer/tokconfig.h"
-#include "tokenizer/tokjson.h"
+#include "tokenizer/tokopen.h"
 
 #define FILE_MAX (256u << 20)
 

@@ -6,6 +6,7 @@
 #include "base/mem.h"
 #include "format/patch.h"
 #include "format/peft.h"
+#include "run/rundir.h"
 #include "train/parts.h"
 #include "train/settings.h"
 
@@ -258,22 +259,6 @@ static pesc_status write_rest(const checkpoint *c, const checkpoint_state *s, co
     return runstate_seal(dir, &about, a->sums);
 }
 
-/* Renames the checkpoint first, so that it vanishes in one step, then deletes it. */
-static pesc_status retire(const char *run, const char *name)
-{
-    str trash = { 0 };
-    char *path = io_join(run, name);
-    str_printf(&trash, "%s/.trash-%s.%ld", run, name, (long)getpid());
-    pesc_status s = path && str_ok(&trash) ? PESC_OK : fail_nomem(run, 256);
-    if (s == PESC_OK && io_kind_of(path) != IO_NONE)
-        s = io_rename(path, trash.p);
-    if (s == PESC_OK)
-        s = io_remove(trash.p);
-    mem_free(path);
-    str_free(&trash);
-    return s;
-}
-
 static int newest_first(const void *a, const void *b)
 {
     int64_t x = runstate_step_of(*(char *const *)a), y = runstate_step_of(*(char *const *)b);
@@ -328,7 +313,7 @@ static pesc_status retire_old(checkpoint *c, const checkpoint_state *s)
         if (kept < keep)
             kept += is_whole(c, names[i]);
         else if (step != s->best_step)
-            st = retire(c->run, names[i]);
+            st = rundir_retire(c->run, names[i]);
     }
     io_list_free(names, n);
     return st;

@@ -10,9 +10,8 @@
  */
 #include "base/io.h"
 #include "base/mem.h"
-#include "eval/hendrycks.h"
 #include "eval/loglik.h"
-#include "eval/minerva.h"
+#include "eval/mathtext.h"
 #include "eval/overlap.h"
 #include "eval/task.h"
 

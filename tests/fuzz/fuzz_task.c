@@ -1,9 +1,8 @@
 /* libFuzzer: a task file, then (after a NUL byte) an answer of a model. The file's templates are
  * filled in with a row that has every column as text, its filters are applied to the answer, and
  * the answer goes through every normal form. */
-#include "eval/hendrycks.h"
 #include "eval/judge.h"
-#include "eval/minerva.h"
+#include "eval/mathtext.h"
 #include "eval/overlap.h"
 #include "eval/taskregistry.h"
 

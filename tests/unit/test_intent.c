@@ -1,6 +1,6 @@
 /* Against tests/golden/esft_intent, which Python made (tests/golden/make/golden_esft_intent.py). */
 #include "base/json.h"
-#include "eval/intent.h"
+#include "eval/judge.h"
 
 #include "base/mem.h"
 #include "support/check.h"

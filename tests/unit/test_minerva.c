@@ -1,6 +1,6 @@
 /* The expected forms are those of minerva_math 3.1; tools/conformance/eval_text.py compares many
  * thousands with the harness itself. */
-#include "eval/minerva.h"
+#include "eval/mathtext.h"
 
 #include "support/check.h"
 

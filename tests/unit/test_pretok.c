@@ -97,6 +97,7 @@ static void refuses_by_name(void **state)
     refuse(REGEX("[a[b]]"), PESC_UNSUPPORTED, "a class inside a class");
     refuse(REGEX("a{2}+"), PESC_UNSUPPORTED, "an interval");
     refuse(REGEX("[\\\\W]"), PESC_UNSUPPORTED, "inside brackets");
+    refuse(REGEX("[\\\\p{Mn}x]"), PESC_UNSUPPORTED, "'\\p{Mn}'");
     refuse(REGEX("\\\\pL"), PESC_UNSUPPORTED, "without braces");
     refuse(REGEX("(?s:a)"), PESC_UNSUPPORTED, "a group option");
     refuse(REGEX("(?P<n>a)"), PESC_UNSUPPORTED, "a group option");

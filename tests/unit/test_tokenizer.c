@@ -184,8 +184,9 @@ static void a_beginning_that_is_taken_away_is_not_marked(void **state)
 {
     (void)state;
 #define STRIP "{\"type\":\"Strip\",\"strip_left\":true,\"strip_right\":true}"
-#define WITHOUT(what)                                                                              \
-    "{\"type\":\"Replace\",\"pattern\":{\"String\":\"" what "\"},\"content\":\"\"}"
+#define REPLACE(what, by)                                                                          \
+    "{\"type\":\"Replace\",\"pattern\":{\"String\":\"" what "\"},\"content\":\"" by "\"}"
+#define WITHOUT(what) REPLACE(what, "")
 #define PREPEND "{\"type\":\"Prepend\",\"prepend\":\"b\"}"
     static const struct {
         const char *steps, *text, *ids;
@@ -197,6 +198,11 @@ static void a_beginning_that_is_taken_away_is_not_marked(void **state)
         { WITHOUT("b"), "ba", "2" },
         { WITHOUT("b"), "ab", "1 2" },
         { WITHOUT("b"), "bba", "2" },
+        { REPLACE("aa", "b"), "aaa", "3 2" },
+        { REPLACE("aa", "bb"), "aaa", "3 3 2" },
+        { REPLACE("a", "b"), "aa", "1 3 3" },
+        { REPLACE("\xc3\xa9", "b"), "\xc3\xa9", "1 3" },
+        { REPLACE("a", "bb"), "aa", "1 3 3 3 3" },
         { "{\"type\":\"StripAccents\"}",
           "\xcc\x81"
           "a",

@@ -4,7 +4,7 @@
 #include "support/check.h"
 #include "support/files.h"
 #include "support/torture.h"
-#include "tokenizer/tokjson.h"
+#include "tokenizer/tokopen.h"
 
 #include <stdio.h>
 #include <time.h>

@@ -99,6 +99,23 @@ static void noise_passes_up_to_a_limit(void **state)
     }
 }
 
+/* Two tokens are nearly as likely, and the other one is the greedy one in half of the positions. */
+static void a_near_tie_is_no_other_prediction(void **state)
+{
+    (void)state;
+    for (int tie = 0; tie < 2; tie++) {
+        fill(0);
+        for (int p = 0; p < POSITIONS; p += 2) {
+            float *a = from + p * VOCAB, *b = made + p * VOCAB;
+            a[0] = b[1] = 40;
+            a[1] = b[0] = tie ? 39.95F : 39.85F;
+        }
+        pesc_logit_check c = compared(ROUNDING_16);
+        assert_int_equal(c.greedy_same, tie ? POSITIONS : POSITIONS / 2);
+        assert_true(verify_passes(&c, ROUNDING_16) == (bool)tie);
+    }
+}
+
 /* What another choice of an expert looks like: one position changes, the others round. */
 static void one_position_is_counted_and_passes(void **state)
 {
@@ -262,6 +279,7 @@ int main(void)
         cmocka_unit_test(a_constant_is_no_error),
         cmocka_unit_test(divergence_by_hand),
         cmocka_unit_test(noise_passes_up_to_a_limit),
+        cmocka_unit_test(a_near_tie_is_no_other_prediction),
         cmocka_unit_test(one_position_is_counted_and_passes),
         cmocka_unit_test(a_few_wrong_positions_fail),
         cmocka_unit_test(not_a_number_fails),

@@ -6,30 +6,25 @@ also longer than the pieces in which pesc reads a prompt. Compared are the logit
 loss of the answers (`pesc eval`), and greedy tokens generated across the border of the context (`pesc generate`). Options: --cases N, --first N, --seed N. Run in a
 Python with torch and transformers; $PESC is the command. Ends with `N passed, M failed`.
 """
-import argparse
-import collections
 import json
-import os
 import pathlib
 import random
 import shutil
-import subprocess
 import sys
 import tempfile
 
-sys.path.pop(0)  # the scripts beside this one are named after the packages they compare with
+sys.path[0] = str(pathlib.Path(__file__).with_name("support"))
 
 import numpy as np
 import torch
 import transformers as hf
+import cases
+from cases import Refused, pesc
 
 hf.utils.logging.disable_progress_bar()
 hf.utils.logging.set_verbosity_error()
 torch.set_num_threads(1)
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-PESC = os.environ.get("PESC", str(ROOT / "build/pesc"))
 VOCAB = 96
-counts = collections.Counter()
 
 SMALL = dict(vocab_size=VOCAB, hidden_size=48, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4,
              num_key_value_heads=2, initializer_range=0.2, bos_token_id=1, eos_token_id=2, attn_implementation="eager")
@@ -45,13 +40,6 @@ FAMILIES = {
         head_dim=8, first_k_dense_replace=5, n_routed_experts=4, num_experts_per_tok=2, moe_intermediate_size=32,
         n_group=1, topk_group=1, topk_method="greedy")),
 }
-
-
-def pesc(*args):
-    p = subprocess.run([PESC, *map(str, args)], capture_output=True, text=True)
-    if p.returncode:
-        raise RuntimeError(f"exit {p.returncode}: {p.stderr.strip()[-300:]}")
-    return p.stdout
 
 
 def random_rope(rng, context):
@@ -84,10 +72,7 @@ class Case:
         self.text = f"case {number}: {self.name} {self.rope} context {self.context}"
 
     def check(self, what, good, detail=""):
-        counts["passed" if good else "failed"] += 1
-        counts[what, bool(good)] += 1
-        if not good:
-            print(f"FAILED {self.text} {what}: {detail}", flush=True)
+        cases.check(self.text, what, good, detail)
 
     def fresh(self):
         """transformers keeps the longest length that a model has seen; pesc takes each text alone."""
@@ -155,23 +140,16 @@ class Case:
 
 
 def main():
-    args = argparse.ArgumentParser()
-    args.add_argument("--cases", type=int, default=30)
-    args.add_argument("--first", type=int, default=0)
-    args.add_argument("--seed", type=int, default=31)
-    args, _ = args.parse_known_args()
+    args = cases.options(30).parse_known_args()[0]
     for number in range(args.first, args.first + args.cases):
         work = pathlib.Path(tempfile.mkdtemp(prefix="pesc-rope-"))
         case = Case(args.seed, number, work)
         try:
             case.compare()
-        except RuntimeError as e:
+        except Refused as e:
             case.check("commands", False, e)
         shutil.rmtree(work)
-    for key in sorted(k for k in counts if isinstance(k, tuple)):
-        print(*key, counts[key])
-    print(f"{counts['passed']} passed, {counts['failed']} failed")
-    return 1 if counts["failed"] else 0
+    return cases.finish()
 
 
 if __name__ == "__main__":

@@ -9,31 +9,26 @@ Each case is a tiny random model, dense or sparse, a training run of a few steps
 What pesc refuses counts as refused; each reason must be on the list REFUSALS. Options: --cases N, --first N, --seed N,
 --keep DIR. Run in a Python with torch, transformers, peft; $PESC is the command. Ends with `N passed, M failed`.
 """
-import argparse
-import collections
 import json
-import os
 import pathlib
 import random
 import shutil
-import subprocess
 import sys
 import tempfile
 
-sys.path.pop(0)  # the scripts beside this one are named after the packages they compare with
+sys.path[0] = str(pathlib.Path(__file__).with_name("support"))
 
 import numpy as np
 import peft
 import torch
 import transformers as hf
+import cases
+from cases import Refused, counts, pesc
 
 hf.utils.logging.disable_progress_bar()
 hf.utils.logging.set_verbosity_error()
 torch.set_num_threads(1)
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-PESC = os.environ.get("PESC", str(ROOT / "build/pesc"))
 VOCAB, LENGTH = 96, 24
-counts = collections.Counter()
 
 SMALL = dict(vocab_size=VOCAB, hidden_size=64, intermediate_size=96, num_hidden_layers=2, num_attention_heads=4,
              num_key_value_heads=2, max_position_embeddings=128, initializer_range=0.15, bos_token_id=1,
@@ -53,17 +48,6 @@ REFUSALS = {
     "peft": ["has no LoRA", "has trained more than LoRA"],
     "gguf": ["is a mixture of LoRA", "has adapters", "has no place for its"],
 }
-
-
-class Refused(Exception):
-    pass
-
-
-def pesc(*args):
-    p = subprocess.run([PESC, *map(str, args)], capture_output=True, text=True)
-    if p.returncode:
-        raise Refused(f"exit {p.returncode}: {p.stderr.strip().splitlines()[-1] if p.stderr.strip() else ''}")
-    return p.stdout
 
 
 def error(want, got):
@@ -87,10 +71,7 @@ class Case:
         return [self.rng.randrange(3, VOCAB) for _ in range(n)]
 
     def check(self, what, good, detail=""):
-        counts["passed" if good else "failed"] += 1
-        counts[what, bool(good)] += 1
-        if not good:
-            print(f"FAILED {self.text} {what}: {detail}", flush=True)
+        cases.check(self.text, what, good, detail)
 
     def refused(self, what, reason):
         known = any(words in str(reason) for words in REFUSALS.get(what, []))
@@ -297,10 +278,7 @@ class Case:
 
 
 def main():
-    args = argparse.ArgumentParser()
-    args.add_argument("--cases", type=int, default=60)
-    args.add_argument("--first", type=int, default=0)
-    args.add_argument("--seed", type=int, default=31)
+    args = cases.options(60)
     args.add_argument("--keep")
     args, _ = args.parse_known_args()
     for number in range(args.first, args.first + args.cases):
@@ -314,10 +292,7 @@ def main():
             case.check("commands", False, e)
         if not args.keep:
             shutil.rmtree(work)
-    for key in sorted(k for k in counts if isinstance(k, tuple)):
-        print(*key, counts[key])
-    print(f"{counts['passed']} passed, {counts['failed']} failed")
-    return 1 if counts["failed"] else 0
+    return cases.finish()
 
 
 if __name__ == "__main__":

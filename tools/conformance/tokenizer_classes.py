@@ -7,23 +7,19 @@ pre-tokenizers, models, decoders and added tokens, on random texts. Ids and deco
 name, by a sentence that begins with one of REFUSALS. Options: --cases N, --first N, --seed N, --only TEXT (characters whose
 row has it; `random`: none). Ends with `N passed, M failed`.
 """
-import argparse
-import collections
 import json
-import os
 import pathlib
 import random
 import subprocess
 import sys
 import tempfile
 
-sys.path.pop(0)  # tokenizers.py in this folder hides the library of that name
+sys.path[0] = str(pathlib.Path(__file__).with_name("support"))
 
 import tokenizers
+import cases
+from cases import PESC, counts
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-PESC = os.environ.get("PESC", str(ROOT / "build/pesc"))
-counts = collections.Counter()
 REFUSALS = ["is not supported", "are supported", "pesc does not support", "not support", "inside brackets", "expected"]
 BYTES = {}
 for _b in range(256):
@@ -84,14 +80,12 @@ class Pesc:
 
 
 def check(what, good, detail=""):
-    counts["passed" if good else "failed"] += 1
-    if not good:
-        print(f"FAILED {what}: {detail}", flush=True)
+    cases.check("", what, good, detail)
 
 
 def refused(what, sentence):
     counts["refused"] += 1
-    check(what, any(words in sentence for words in REFUSALS), sentence[:300])
+    check(f"{what} refused", any(words in sentence for words in REFUSALS), sentence[:300])
 
 
 def compare(what, path, texts):
@@ -226,7 +220,8 @@ def configuration(r):
                  "vocab": [[p, -r.choice([0.5, 1, 2, 3.25, 4.5, 7]) if i else 0.0] for i, p in enumerate(pieces)]}
     added = [{"id": 1, "content": "<s>", "single_word": False, "lstrip": r.random() < 0.2, "rstrip": r.random() < 0.2, "normalized": False, "special": True}]
     if r.random() < 0.5:
-        added.append({"id": len(pieces), "content": r.choice(["<x>", "ab", "a b"]), "single_word": r.random() < 0.3, "lstrip": r.random() < 0.3,
+        content = r.choice(["<x>", "ab", "a b"])
+        added.append({"id": pieces.index(content) if content in pieces else len(pieces), "content": content, "single_word": r.random() < 0.3, "lstrip": r.random() < 0.3,
                       "rstrip": r.random() < 0.3, "normalized": r.random() < 0.5, "special": r.random() < 0.5})
     norms = normalizers(r)
     return {"version": "1.0", "truncation": None, "padding": None, "added_tokens": added,
@@ -255,10 +250,7 @@ def configurations(folder, args):
 
 
 def main():
-    args = argparse.ArgumentParser()
-    args.add_argument("--cases", type=int, default=500)
-    args.add_argument("--first", type=int, default=0)
-    args.add_argument("--seed", type=int, default=31)
+    args = cases.options(500)
     args.add_argument("--only", default="")
     args, _ = args.parse_known_args()
     with tempfile.TemporaryDirectory(prefix="pesc-classes-") as folder:
@@ -266,7 +258,7 @@ def main():
             characters(pathlib.Path(folder), args.only)
         if not args.only or args.only == "random":
             configurations(pathlib.Path(folder), args)
-    print({k: v for k, v in counts.items() if k not in ("passed", "failed")})
+    print({k: v for k, v in counts.items() if isinstance(k, str)})
     print(f"{counts['passed']} passed, {counts['failed']} failed")
     return 1 if counts["failed"] else 0
 

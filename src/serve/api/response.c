@@ -3,7 +3,6 @@
 #include "serve/api/response.h"
 
 #include "base/utf8.h"
-#include "tokenizer/bytelevel.h"
 #include "tokenizer/bytetoken.h"
 
 #include <math.h>
