@@ -11,7 +11,7 @@
  * a server's has, at least those that are used; profile: also print where the time of a step goes,
  * with a synchronisation after each op. */
 #include "arch/bind.h"
-#include "arch/rope_freq.h"
+#include "arch/shape.h"
 #include "backend/memory.h"
 #include "backend/opmap.h"
 #include "base/clock.h"
@@ -180,13 +180,7 @@ static void open_model(pesc_model *m, device *dev, const char *file, dtype base)
     must(config_read(&m->shape.cfg, &(config_source){ json, NULL, file, NULL }));
     dir.ws = names_of(&m->shape.cfg);
     m->dir = &dir;
-    m->shape.w.blocks = mem_zalloc((size_t)m->shape.cfg.n_layers, sizeof *m->shape.w.blocks);
-    for (int32_t i = 0; i < m->shape.cfg.n_layers; i++) {
-        m->shape.w.blocks[i].sparse = config_layer_sparse(&m->shape.cfg, i);
-        m->shape.w.blocks[i].window = config_layer_window(&m->shape.cfg, i);
-    }
-    m->shape.rope_scale = rope_table_scale(&m->shape.cfg);
-    m->shape.attn_scale = rope_attention_scale(&m->shape.cfg);
+    must(shape_open(&m->shape));
     bind_source src = { .how = { .dev = dev, .base = base }, .ws = dir.ws, .path = file };
     bind_memory to = { 0 };
     bind_layout(&m->shape, &src, &to);
