@@ -219,7 +219,7 @@ $(BUILD)/bench/rows_cuda: $(BUILD)/bench/rows_cuda.cu.o $(BUILD)/bench/rows_chec
 $(STUDIES):
 	@echo "  LINK  $@"
 	$(Q)$(NVCC) $^ -o $@ -lcublas -lcublasLt -Xlinker -rpath=$(CUDA)/lib64 $(LDLIBS)
-test: $(if $(CUDA_SO),$(STUDIES)) # so that they still build
+test: $(BENCH) $(if $(CUDA_SO),$(STUDIES)) # so that they still build
 bench-kernels: $(STUDIES) ## check and time the CUDA kernels one by one, on a GPU
 	@cd $(BUILD)/bench && ./attention_cuda errors && ./attention_cuda rates && ./attention_cuda decode && \
 	    ./grouped_cuda check && ./grouped_cuda time && ./product_cuda && ./rows_cuda check && ./rows_cuda time

@@ -174,7 +174,9 @@ static void check_pointwise(void)
                 d->op->act_bwd(d, on(d, x), on(d, dy), on(d, x), ACT_GELU, nullptr);
             });
             both *p = a(NORMAL), *q = a(NORMAL), *dg = a(NORMAL);
-            check(("glu_bwd, in place" + tag).c_str(), { dg, q }, 4e-7,
+            /* In bf16 tanh is the hardware's approximation; where the slope of GELU is near 0, that
+             * is an ulp. */
+            check(("glu_bwd, in place" + tag).c_str(), { dg, q }, half ? 5e-3 : 4e-7,
                   [=](device *d) {
                       glu_bwd b = { on(d, dg), on(d, q), on(d, dg),    on(d, p),
                                     on(d, q),  {},       ACT_GELU_TANH };
@@ -346,12 +348,12 @@ static void check_rope(void)
 static void check_topk(void)
 {
     const topk_rule rules[] = {
-        { 8, 2, SCORE_SOFTMAX, true, false, 1, 1, 1 },
-        { 64, 6, SCORE_SOFTMAX, false, true, 1.5f, 1, 1 },
-        { 160, 6, SCORE_SOFTMAX, false, false, 16, 8, 3 },
-        { 256, 8, SCORE_SIGMOID, false, true, 2.5f, 8, 4 },
-        { 512, 16, SCORE_SIGMOID, false, true, 1, 1, 1 },
-        { 2048, 100, SCORE_SOFTMAX, false, true, 1, 64, 40 },
+        { 8, 2, SCORE_SOFTMAX, true, false, 0, 1, 1, 1 },
+        { 64, 6, SCORE_SOFTMAX, false, true, 1e-12f, 1.5f, 1, 1 },
+        { 160, 6, SCORE_SOFTMAX, false, false, 0, 16, 8, 3 },
+        { 256, 8, SCORE_SIGMOID, false, true, 0, 2.5f, 8, 4 },
+        { 512, 16, SCORE_SIGMOID, false, true, 0, 1, 1, 1 },
+        { 2048, 100, SCORE_SOFTMAX, false, true, 0, 1, 64, 40 },
     };
     for (const topk_rule &r : rules)
         for (int coarse = 0; coarse < 2; coarse++) {
