@@ -206,7 +206,7 @@ def suite(host, part, only):
     found = judge(host, groups + single, part)
     if isinstance(found, str):
         return 0, [], found
-    sleeping = [] if only else list(limit_cases(host, table.SLEEPING))
+    sleeping = [c for c in limit_cases(host, table.SLEEPING) if re.search(only, c[0])]
     found += judge(host, sleeping, part, wall=1)
     # the attempts of a group that failed, one by one
     again = {name for names, wrong in found[:len(groups)] if wrong for name in names}

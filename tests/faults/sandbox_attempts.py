@@ -331,6 +331,21 @@ def attempt():
 # The same, with a short limit of wall time.
 SLEEPING = [
     ("sleep for ever", "import time\ndef attempt():\n    time.sleep(1e6)\n", r"ran longer than"),
+    ("work a little and sleep, again and again", '''
+import time
+def attempt():
+    while True:
+        end = time.process_time() + 0.02
+        while time.process_time() < end: pass
+        time.sleep(0.2)
+''', r"ran longer than"),
+    ("ignore the signal of the limit of CPU time", '''
+import signal
+def attempt():
+    for s in (signal.SIGXCPU, signal.SIGALRM, signal.SIGTERM, signal.SIGVTALRM):
+        signal.signal(s, signal.SIG_IGN)
+    while True: pass
+''', r"ran longer than|CPU time"),
 ]
 
 FORGERIES = [
