@@ -5,6 +5,7 @@
 #include "arch/family.h"
 #include "arch/fused.h"
 #include "arch/keys.h"
+#include "arch/layer_kinds.h"
 #include "arch/rope_freq.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -29,6 +30,8 @@ int32_t config_layer_window(const config *c, int32_t layer)
 int32_t config_layer_rope(const config *c, int32_t layer)
 {
     if (c->layer_unrotated && c->layer_unrotated[layer])
+        return -1;
+    if (c->rope_sliding && c->window && !config_layer_window(c, layer))
         return -1;
     return c->n_ropes > 1 && config_layer_window(c, layer) ? 1 : 0;
 }
@@ -211,127 +214,6 @@ static pesc_status read_special(config *c, const config_source *src)
     return PESC_OK;
 }
 
-/* ---- layers ---- */
-
-static pesc_status read_layer_types(config *c, json_where w)
-{
-    const json_t *list = json_value(w.object, "layer_types");
-    if (!list)
-        return PESC_OK;
-    if (!json_is_array(list) || json_array_size(list) != (size_t)c->n_layers)
-        return fail(PESC_FORMAT, "%s: layer_types: found %s of %zu, expected an array of %d",
-                    w.file, json_kind(list), json_array_size(list), c->n_layers);
-    for (int32_t i = 0; i < c->n_layers; i++) {
-        const json_t *v = json_array_get(list, (size_t)i);
-        const char *type = json_is_string(v) ? json_string_value(v) : json_kind(v);
-        bool sliding = strcmp(type, "sliding_attention") == 0;
-        if (!sliding && strcmp(type, "full_attention") != 0)
-            return fail(PESC_UNSUPPORTED,
-                        "%s: layer_types[%d]: found %s, expected full_attention or "
-                        "sliding_attention",
-                        w.file, i, type);
-        if (sliding && !c->window)
-            return fail(PESC_UNSUPPORTED,
-                        "%s: layer_types[%d]: found sliding_attention, but there is no window",
-                        w.file, i);
-        if (c->layer_windowed)
-            c->layer_windowed[i] = sliding;
-    }
-    return PESC_OK;
-}
-
-static pesc_status read_windows(config *c, json_where w)
-{
-    window_rule rule = c->fam->window;
-    if (rule == WINDOW_NONE || !c->use_window)
-        c->window = 0;
-    if (c->window && rule != WINDOW_ALL) {
-        c->layer_windowed = mem_alloc((size_t)c->n_layers, 1);
-        if (!c->layer_windowed)
-            return fail_nomem("reading a configuration", (size_t)c->n_layers);
-        for (int32_t i = 0; i < c->n_layers; i++)
-            c->layer_windowed[i] = rule == WINDOW_FROM ? i >= c->max_window_layers
-                                   : rule == WINDOW_PATTERN
-                                       ? (i + 1) % c->window_pattern != 0
-                                       : i % 2 == 0 && i < c->max_window_layers;
-    }
-    return read_layer_types(c, w);
-}
-
-/* SmolLM3's list has a 1 where a layer rotates, whatever its name says. Without a list every
- * no_rope_layer_interval-th layer does not. Where use_sliding_window is set, it is the layers
- * without rotation that have the window. */
-static pesc_status read_unrotated(config *c, json_where w)
-{
-    const json_t *list = json_value(w.object, "no_rope_layers");
-    if (!c->no_rope_interval)
-        return PESC_OK;
-    if (list && (!json_is_array(list) || json_array_size(list) < (size_t)c->n_layers))
-        return fail(PESC_FORMAT, "%s: no_rope_layers: found %s of %zu, expected an array of %d",
-                    w.file, json_kind(list), json_array_size(list), c->n_layers);
-    c->layer_unrotated = mem_zalloc((size_t)c->n_layers, 1);
-    if (!c->layer_unrotated)
-        return fail_nomem("reading a configuration", (size_t)c->n_layers);
-    for (int32_t i = 0; i < c->n_layers; i++) {
-        const json_t *v = list ? json_array_get(list, (size_t)i) : NULL;
-        if (v && !json_is_integer(v))
-            return fail(PESC_FORMAT, "%s: no_rope_layers[%d]: found %s, expected 0 or 1", w.file, i,
-                        json_kind(v));
-        c->layer_unrotated[i] = v ? json_integer_value(v) == 0 : (i + 1) % c->no_rope_interval == 0;
-        if (c->layer_windowed && !json_has(w.object, "layer_types"))
-            c->layer_windowed[i] = c->layer_unrotated[i];
-    }
-    return PESC_OK;
-}
-
-/* One word a layer, which takes the place of first_k_dense_replace. */
-static pesc_status read_mlp_layer_types(config *c, json_where w, const json_t *list)
-{
-    if (!json_is_array(list) || json_array_size(list) != (size_t)c->n_layers)
-        return fail(PESC_FORMAT, "%s: mlp_layer_types: found %s of %zu, expected an array of %d",
-                    w.file, json_kind(list), json_array_size(list), c->n_layers);
-    c->layer_dense = mem_zalloc((size_t)c->n_layers, 1);
-    if (!c->layer_dense)
-        return fail_nomem("reading a configuration", (size_t)c->n_layers);
-    c->first_sparse = 0;
-    for (int32_t i = 0; i < c->n_layers; i++) {
-        const json_t *v = json_array_get(list, (size_t)i);
-        const char *type = json_is_string(v) ? json_string_value(v) : json_kind(v);
-        c->layer_dense[i] = strcmp(type, "dense") == 0;
-        if (!c->layer_dense[i] && strcmp(type, "sparse") != 0)
-            return fail(PESC_FORMAT, "%s: mlp_layer_types[%d]: found %s, expected dense or sparse",
-                        w.file, i, type);
-    }
-    return PESC_OK;
-}
-
-static pesc_status read_dense_layers(config *c, json_where w)
-{
-    const char *key = "mlp_only_layers";
-    const json_t *list = json_value(w.object, key), *v;
-    const json_t *types = json_value(w.object, "mlp_layer_types");
-    size_t i;
-    if (types && c->moe.kind == EXPERT_FFN)
-        return read_mlp_layer_types(c, w, types);
-    if (!list || (c->moe.kind != EXPERT_FFN && c->moe.kind != EXPERT_ADAPTER))
-        return PESC_OK;
-    if (!json_is_array(list))
-        return fail(PESC_FORMAT, "%s: %s: found %s, expected an array", w.file, key,
-                    json_kind(list));
-    c->layer_dense = mem_zalloc((size_t)c->n_layers, 1);
-    if (!c->layer_dense)
-        return fail_nomem("reading a configuration", (size_t)c->n_layers);
-    json_array_foreach(list, i, v)
-    {
-        json_int_t l = json_is_integer(v) ? json_integer_value(v) : -1;
-        if (l < 0 || l >= c->n_layers)
-            return fail(PESC_FORMAT, "%s: %s[%zu]: expected a layer, 0 to %d", w.file, key, i,
-                        c->n_layers - 1);
-        c->layer_dense[l] = 1;
-    }
-    return PESC_OK;
-}
-
 /* ---- adapters ---- */
 
 /* The official merge script writes model_type "llama": the adapters themselves must be believed. */
@@ -418,6 +300,11 @@ static pesc_status check_heads(config *c, const char *file)
         c->head_dim = c->dim / c->n_heads;
     if (config_mla(c))
         c->head_dim = config_qk_dim(c);
+    if (c->rotary_dim > c->head_dim)
+        return fail(PESC_FORMAT, "%s: rotary_dim: found %d, expected at most %d, the head_dim",
+                    file, c->rotary_dim, c->head_dim);
+    if (c->rotary_dim)
+        c->rotary = (float)c->rotary_dim / (float)c->head_dim;
     return PESC_OK;
 }
 
@@ -434,6 +321,15 @@ static pesc_status check_rotation(const config *c, const char *file)
         return fail(PESC_FORMAT, "%s: head_dim: found %d, expected at least 4 with dynamic rope",
                     file, config_rot_dim(c));
     return PESC_OK;
+}
+
+/* A mixture of no experts is dense: its FFN is the one that a mixture shares. */
+static void settle_experts(config *c)
+{
+    if (c->moe.kind != EXPERT_FFN || c->moe.topk.n_experts)
+        return;
+    c->ffn_dim = c->moe.shared_dim;
+    c->moe = (moe_rule){ 0 };
 }
 
 static pesc_status check_experts(config *c, const char *file)
@@ -532,14 +428,13 @@ static pesc_status read_all(config *c, const config_source *src)
     TRY(read_dtype(c, w));
     TRY(read_topk_method(c, w));
     TRY(check_heads(c, w.file));
+    settle_experts(c);
     TRY(rope_read(c, w));
     TRY(read_adapters(c, src));
     TRY(read_molora(c, src));
     TRY(read_special(c, src));
     TRY(check(c, w));
-    TRY(read_windows(c, w));
-    TRY(read_unrotated(c, w));
-    TRY(read_dense_layers(c, w));
+    TRY(layer_kinds_read(c, w));
     TRY(check_ffn(c, w.file));
     notice_ignored(c, w);
     return src->ws ? fused_split(c, src->ws) : PESC_OK;

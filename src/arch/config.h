@@ -77,8 +77,12 @@ typedef struct config {
     int32_t n_ropes;
     bool rope_interleaved;
     float rotary;        /* the part of a head that rotates, its first columns; 0: all */
+    int32_t rotary_dim;  /* the same as a number of columns; 0: not given */
     float *rope_factors; /* ROPE_LONG: divisors of up to `original` tokens, then of more; owned */
     int32_t no_rope_interval; /* of SmolLM3; 0: the family has no such layers */
+    bool rope_sliding;        /* where layers have windows, those without do not rotate */
+    bool rope_by_type;        /* layers rotate where position_embedding_type says "rope" */
+    bool layer_types_needed;  /* without layer_types the layers are of a kind that is not read */
     uint8_t *layer_unrotated; /* one byte a layer, owned; NULL: all rotate */
     /* MLA (DeepSeek): used when kv_lora_rank > 0 */
     int32_t q_lora_rank, kv_lora_rank, qk_nope_dim, qk_rope_dim, v_dim;

@@ -7,7 +7,7 @@
 
 const family *family_at(size_t i)
 {
-    const family *const lists[] = { dense_families, mixture_families };
+    const family *const lists[] = { dense_families, mixture_families, biased_families };
     for (size_t l = 0; l < sizeof lists / sizeof *lists; l++)
         for (const family *f = lists[l]; f->name; f++)
             if (i-- == 0)

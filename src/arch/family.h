@@ -13,7 +13,14 @@
 
 #include "arch/config.h"
 
-typedef enum key_kind { KEY_I32, KEY_F32, KEY_BOOL } key_kind;
+typedef enum key_kind {
+    KEY_I32,    /* where the file has a list, its numbers must be equal */
+    KEY_PERIOD, /* the same, or a letter for each layer of a period, the last one G: LLLG is 4 */
+    KEY_F32,
+    KEY_BOOL,
+    KEY_SWITCH, /* a boolean: value 0 or 1 of an enum */
+    KEY_TRUE,   /* a boolean that must be true, and is not stored */
+} key_kind;
 
 /* What a key means where it is absent or null. */
 typedef enum key_absence {
@@ -114,7 +121,7 @@ struct family {
 
 /* The rows: each array ends with one without a name. Then the tables that adapters, or a mixture of
  * LoRA, add to any dense row. */
-extern const family dense_families[], mixture_families[];
+extern const family dense_families[], mixture_families[], biased_families[];
 extern const config_key adapter_keys[], molora_keys[];
 extern const tensor_rule adapter_tensors[], molora_tensors[];
 

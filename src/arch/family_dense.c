@@ -1,4 +1,4 @@
-/* The rows of family.h, dense models. With family_mixtures.c and the tables that both share, the
+/* The rows of family.h, dense models. With the files of mixtures and the tables that all share, the
  * only files that know Hugging Face's names of models, keys and tensors; gguf_names.c knows GGUF's.
  */
 #include "arch/family_tables.h"
@@ -57,6 +57,7 @@ static const config_key hunyuan_keys[] = {
     FLAG("attention_bias", qkv_bias, false),
     FLAG("attention_bias", o_bias, false),
     REAL("rms_norm_eps", norm_eps, 1e-30, 1, 1e-5),
+    TRUE_ALWAYS("use_qk_norm"),
     { 0 },
 };
 
@@ -86,7 +87,7 @@ static const config_key gemma2_keys[] = {
 
 static const config_key gemma3_keys[] = {
     REAL_OR_NULL("final_logit_softcapping", logit_softcap, 1e-3, 1e6, 0),
-    INT("sliding_window_pattern", window_pattern, 1, MAX_LAYERS, 6),
+    PERIOD("sliding_window_pattern", window_pattern, 6),
     { 0 },
 };
 
@@ -103,6 +104,13 @@ static const config_key glm4_keys[] = {
     FLAG("attention_bias", qkv_bias, true),
     REAL("partial_rotary_factor", rotary, 1e-3, 1, 0.5),
     REAL("rms_norm_eps", norm_eps, 1e-30, 1, 1.5625e-7),
+    { 0 },
+};
+
+static const config_key exaone4_keys[] = {
+    INT_OR_NULL("sliding_window", window, 1, MAX_CONTEXT, 4096),
+    PERIOD("sliding_window_pattern", window_pattern, 4),
+    REAL("rms_norm_eps", norm_eps, 1e-30, 1, 1e-5),
     { 0 },
 };
 
@@ -326,6 +334,18 @@ const family dense_families[] = {
         .tensors = { frame_tensors, attention_tensors, glm4_norm_tensors },
         .fused = glm4_fused,
         .facts = { .norms = NORM_AROUND, .rope_interleaved = true },
+    },
+    {
+        .name = "exaone4",
+        .model_type = "exaone4",
+        .causal = "Exaone4ForCausalLM",
+        .keys = { common_keys, exaone4_keys },
+        .tensors = { frame_tensors, attention_tensors, qk_norm_tensors, norm_after_tensors },
+        .window = WINDOW_PATTERN,
+        .facts = { .norms = NORM_AFTER,
+                   .qk_norm = QK_NORM_HEAD,
+                   .use_window = true,
+                   .rope_sliding = true },
     },
     { 0 },
 };

@@ -61,6 +61,27 @@ const config_key granite_keys[] = {
     { 0 },
 };
 
+const config_key deepseek_v2_keys[] = {
+    EXPERTS,
+    NEED("num_experts_per_tok", moe.topk.k, 1, MAX_EXPERTS),
+    FLAG("attention_bias", qkv_bias, false),
+    FLAG("attention_bias", o_bias, false),
+    FLAG("mlp_bias", mlp_bias, false),
+    NEED("moe_intermediate_size", moe.expert_dim, 1, MAX_FFN),
+    INT_OR_NULL("n_shared_experts", moe.n_shared, 1, 64, 2),
+    REAL("routed_scaling_factor", moe.topk.scale, 1e-30, 1e6, 1),
+    INT("n_group", moe.topk.n_groups, 1, MAX_EXPERTS, 0),
+    INT("topk_group", moe.topk.k_groups, 1, MAX_EXPERTS, 0),
+    INT("first_k_dense_replace", first_sparse, 0, MAX_LAYERS, 0),
+    INT("moe_layer_freq", sparse_step, 1, MAX_LAYERS, 1),
+    INT_OR_NULL("q_lora_rank", q_lora_rank, 1, MAX_DIM, 1536),
+    NEED("kv_lora_rank", kv_lora_rank, 1, MAX_DIM),
+    NEED("qk_nope_head_dim", qk_nope_dim, 1, 1 << 13),
+    NEED("qk_rope_head_dim", qk_rope_dim, 1, 1 << 13),
+    NEED("v_head_dim", v_dim, 1, 1 << 13),
+    { 0 },
+};
+
 /* ---- tensors ---- */
 
 const tensor_rule frame_tensors[] = {
@@ -114,6 +135,59 @@ const tensor_rule qk_norm_tensors[] = {
     { "self_attn.k_norm.weight", "D", FACT_NORM_HEAD, RULE_F32, BLOCK(k_norm), INIT_ONE },
     { "self_attn.q_norm.weight", "H", FACT_NORM_ROW, RULE_F32, BLOCK(q_norm), INIT_ONE },
     { "self_attn.k_norm.weight", "K", FACT_NORM_ROW, RULE_F32, BLOCK(k_norm), INIT_ONE },
+    { 0 },
+};
+
+const tensor_rule mla_tensors[] = {
+    { "self_attn.q_proj.weight", "HC", FACT_Q_FULL, WEIGHT, BLOCK(mla.q.w), INIT_NORMAL },
+    { "self_attn.q_a_proj.weight", "QC", FACT_Q_LORA, WEIGHT, BLOCK(mla.q_a.w), INIT_NORMAL },
+    { "self_attn.q_a_proj.bias", "Q", FACT_Q_LORA | FACT_QKV_BIAS, RULE_F32, BLOCK(mla.q_a.bias),
+      INIT_ZERO },
+    { "self_attn.q_a_layernorm.weight", "Q", FACT_Q_LORA, RULE_F32, BLOCK(mla.q_norm), INIT_ONE },
+    { "self_attn.q_b_proj.weight", "HQ", FACT_Q_LORA, WEIGHT, BLOCK(mla.q_b.w), INIT_NORMAL },
+    { "self_attn.kv_a_proj_with_mqa.weight", "PC", 0, WEIGHT, BLOCK(mla.kv_a.w), INIT_NORMAL },
+    { "self_attn.kv_a_proj_with_mqa.bias", "P", FACT_QKV_BIAS, RULE_F32, BLOCK(mla.kv_a.bias),
+      INIT_ZERO },
+    { "self_attn.kv_a_layernorm.weight", "R", 0, RULE_F32, BLOCK(mla.kv_norm), INIT_ONE },
+    { "self_attn.kv_b_proj.weight", "BR", 0, WEIGHT, BLOCK(mla.kv_b.w), INIT_NORMAL },
+    { 0 },
+};
+
+const tensor_rule mixtral_tensors[] = {
+    { "block_sparse_moe.gate.weight", "EC", FACT_EXPERT, RULE_F32, BLOCK(moe.router), INIT_NORMAL },
+    { "block_sparse_moe.experts.{e}.w1.weight", "MC", FACT_EXPERT, RULE_EXPERT | RULE_QUANT,
+      BLOCK(moe.gate), INIT_NORMAL },
+    { "block_sparse_moe.experts.{e}.w3.weight", "MC", FACT_EXPERT, RULE_EXPERT | RULE_QUANT,
+      BLOCK(moe.up), INIT_NORMAL },
+    { "block_sparse_moe.experts.{e}.w2.weight", "CM", FACT_EXPERT, RULE_EXPERT | RULE_QUANT,
+      BLOCK(moe.down), INIT_NORMAL },
+    { 0 },
+};
+
+const tensor_rule expert_tensors[] = {
+    { "mlp.gate.weight", "EC", FACT_EXPERT, RULE_F32, BLOCK(moe.router), INIT_NORMAL },
+    { "mlp.experts.{e}.gate_proj.weight", "MC", FACT_EXPERT, RULE_EXPERT | RULE_QUANT,
+      BLOCK(moe.gate), INIT_NORMAL },
+    { "mlp.experts.{e}.up_proj.weight", "MC", FACT_EXPERT, RULE_EXPERT | RULE_QUANT, BLOCK(moe.up),
+      INIT_NORMAL },
+    { "mlp.experts.{e}.down_proj.weight", "CM", FACT_EXPERT, RULE_EXPERT | RULE_QUANT,
+      BLOCK(moe.down), INIT_NORMAL },
+    { 0 },
+};
+
+const tensor_rule deepseek_shared_tensors[] = {
+    { "mlp.shared_experts.gate_proj.weight", "SC", FACT_SHARED, WEIGHT, BLOCK(moe.shared.gate.w),
+      INIT_NORMAL },
+    { "mlp.shared_experts.up_proj.weight", "SC", FACT_SHARED, WEIGHT, BLOCK(moe.shared.up.w),
+      INIT_NORMAL },
+    { "mlp.shared_experts.down_proj.weight", "CS", FACT_SHARED, WEIGHT, BLOCK(moe.shared.down.w),
+      INIT_NORMAL },
+    { "mlp.shared_experts.gate_proj.bias", "S", FACT_SHARED | FACT_MLP_BIAS, RULE_F32,
+      BLOCK(moe.shared.gate.bias), INIT_ZERO },
+    { "mlp.shared_experts.up_proj.bias", "S", FACT_SHARED | FACT_MLP_BIAS, RULE_F32,
+      BLOCK(moe.shared.up.bias), INIT_ZERO },
+    { "mlp.shared_experts.down_proj.bias", "C", FACT_SHARED | FACT_MLP_BIAS, RULE_F32,
+      BLOCK(moe.shared.down.bias), INIT_ZERO },
     { 0 },
 };
 

@@ -37,17 +37,37 @@ enum {
     {                                                                                              \
         names, KEY_F32, KEY_NULLABLE, offsetof(config, field), def, lo, hi                         \
     }
+/* A period of layers: a number, or a letter for each as in LLLG. */
+#define PERIOD(names, field, def)                                                                  \
+    {                                                                                              \
+        names, KEY_PERIOD, KEY_OPTIONAL, offsetof(config, field), def, 0, MAX_LAYERS               \
+    }
 #define FLAG(names, field, def)                                                                    \
     {                                                                                              \
         names, KEY_BOOL, KEY_OPTIONAL, offsetof(config, field), def, 0, 1                          \
     }
 
+#define SWITCH(names, field, def)                                                                  \
+    {                                                                                              \
+        names, KEY_SWITCH, KEY_OPTIONAL, offsetof(config, field), def, 0, 1                        \
+    }
+#define TRUE_ALWAYS(names)                                                                         \
+    {                                                                                              \
+        names, KEY_TRUE, KEY_OPTIONAL, 0, 1, 1, 1                                                  \
+    }
+
+#define EXPERTS                                                                                    \
+    NEED("num_experts|num_local_experts|n_routed_experts", moe.topk.n_experts, 1, MAX_EXPERTS),    \
+        REAL("router_aux_loss_coef|aux_loss_alpha", moe.aux_coef, 0, 1e6, 0.001)
+
 #define MODEL(field) offsetof(transformer, field)
 #define BLOCK(field) offsetof(block, field)
 #define WEIGHT (RULE_LINEAR | RULE_QUANT)
 
-extern const config_key common_keys[], llama_keys[], qwen2_keys[], granite_keys[];
+extern const config_key common_keys[], llama_keys[], qwen2_keys[], granite_keys[],
+    deepseek_v2_keys[];
 extern const tensor_rule frame_tensors[], attention_tensors[], qk_norm_tensors[],
-    sandwich_tensors[], norm_after_tensors[];
+    sandwich_tensors[], norm_after_tensors[], mla_tensors[], mixtral_tensors[], expert_tensors[],
+    deepseek_shared_tensors[];
 
 #endif

@@ -190,8 +190,8 @@ static bool is_split(const config *c, const char *name)
     if (!end || !str_to_i64(digits, 0, (long long)c->n_layers - 1, &layer))
         return false;
     for (const fused_rule *r = c->fam->fused; r->name; r++)
-        if (strcmp(end + 1, r->name) == 0)
-            return fused_layout_of(&l, c, r, (int32_t)layer);
+        if (strcmp(end + 1, r->name) == 0 && fused_layout_of(&l, c, r, (int32_t)layer))
+            return true;
     return false;
 }
 

@@ -17,13 +17,49 @@ static const char *next_spelling(const char *names, spelling *out)
     return names[n] ? names + n + 1 : NULL;
 }
 
+/* A number for each layer is one number where all are equal. */
+static pesc_status read_list(json_where w, const char *key, const json_t *list, double *out)
+{
+    for (size_t i = 0; i < json_array_size(list); i++)
+        if (!json_equal(json_array_get(list, i), json_array_get(list, 0)))
+            return fail(PESC_UNSUPPORTED,
+                        "%s: %s: found numbers that differ from layer to layer, expected one",
+                        w.file, key);
+    if (!json_is_integer(json_array_get(list, 0)))
+        return fail(PESC_FORMAT, "%s: %s: found a list without integers, expected an integer",
+                    w.file, key);
+    *out = (double)json_integer_value(json_array_get(list, 0));
+    return PESC_OK;
+}
+
+/* LLLG: three layers with a window, then one without. */
+static pesc_status read_period(json_where w, const char *key, const char *letters, double *out)
+{
+    size_t n = strspn(letters, "L");
+    if (strcmp(letters + n, "G") != 0)
+        return fail(PESC_UNSUPPORTED, "%s: %s: found \"%s\", expected a number or letters as LLLG",
+                    w.file, key, letters);
+    *out = (double)n + 1;
+    return PESC_OK;
+}
+
 static pesc_status read_number(json_where w, const char *key, const config_key *k, double *out)
 {
-    if (k->kind == KEY_BOOL) {
+    const json_t *v = json_value(w.object, key);
+    if (k->kind == KEY_BOOL || k->kind == KEY_SWITCH || k->kind == KEY_TRUE) {
         bool b = false;
         TRY(json_get_bool(w, key, true, &b));
         *out = b;
-    } else if (k->kind == KEY_I32) {
+        if (k->kind == KEY_TRUE && !b)
+            return fail(PESC_UNSUPPORTED, "%s: %s: found false, expected true", w.file, key);
+    } else if (k->kind == KEY_I32 && json_is_array(v)) {
+        TRY(read_list(w, key, v, out));
+        if (*out < k->min || *out > k->max)
+            return fail(PESC_FORMAT, "%s: %s: found %.0f, expected %.0f to %.0f", w.file, key, *out,
+                        k->min, k->max);
+    } else if (k->kind == KEY_PERIOD && json_is_string(v)) {
+        TRY(read_period(w, key, json_string_value(v), out));
+    } else if (k->kind == KEY_I32 || k->kind == KEY_PERIOD) {
         int64_t i = 0;
         TRY(json_get_i64(w, key, true, (int64_t)k->min, (int64_t)k->max, &i));
         *out = (double)i;
@@ -41,6 +77,7 @@ static void store(config *c, const config_key *k, double v)
     char *at = (char *)c + k->offset;
     switch (k->kind) {
     case KEY_I32:
+    case KEY_PERIOD:
         *(int32_t *)(void *)at = (int32_t)v;
         break;
     case KEY_F32:
@@ -48,6 +85,11 @@ static void store(config *c, const config_key *k, double v)
         break;
     case KEY_BOOL:
         *(bool *)(void *)at = v != 0;
+        break;
+    case KEY_SWITCH:
+        *(uint32_t *)(void *)at = v != 0;
+        break;
+    case KEY_TRUE:
         break;
     }
 }

@@ -318,13 +318,14 @@ static void refuses_what_deepseek_cannot_mean(void **state)
 /* A configuration of each family with every key it needs. */
 static json_t *whole_config(const family *f)
 {
-    json_t *o = object(llama, "{'num_experts':8,'moe_intermediate_size':20,"
-                              "'shared_expert_intermediate_size':28,'topk':2,'adapter_dim':12,"
-                              "'moe_scaling':0.5,'kv_lora_rank':16,'qk_nope_head_dim':10,"
-                              "'qk_rope_head_dim':6,'v_head_dim':8,'num_key_value_heads':6,"
-                              "'num_experts_per_tok':2,'decoder_sparse_step':2,"
-                              "'moe_layer_freq':2,'rms_norm_eps':0.5,'routed_scaling_factor':3,"
-                              "'hidden_act':'gelu','rope_theta':500,'dtype':'bfloat16'}");
+    json_t *o = object(
+        llama,
+        "{'num_experts':8,'moe_intermediate_size':20,'shared_expert_intermediate_size':28,"
+        "'topk':2,'adapter_dim':12,'moe_scaling':0.5,'kv_lora_rank':16,'qk_nope_head_dim':10,"
+        "'qk_rope_head_dim':6,'v_head_dim':8,'num_key_value_heads':6,'num_experts_per_tok':2,"
+        "'decoder_sparse_step':2,'moe_layer_freq':2,'partial_rotary_factor':1,'sliding_window':4,"
+        "'rms_norm_eps':0.5,'routed_scaling_factor':3,'hidden_act':'gelu','rope_theta':500,"
+        "'dtype':'bfloat16','layer_types':['attention','attention','attention']}");
     json_object_set_new(o, "model_type", json_string(f->model_type));
     if (!f->adapters) /* their keys make a mixture of any family */
         for (const config_key *k = adapter_keys + 1; k->names; k++)

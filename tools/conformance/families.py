@@ -157,6 +157,45 @@ def part(r, c, factors=(1.0, 0.5, 0.25)):
     return {**c, "head_dim": 8 * r.randint(1, 4)}
 
 
+def granitemoe(r, **more):
+    c = granite(r)
+    c.pop("mlp_bias")
+    return {**c, "num_local_experts": r.randint(2, 6), "num_experts_per_tok": r.randint(1, 2), **more}
+
+
+def granitemoehybrid(r):
+    c = granitemoe(r, shared_intermediate_size=r.randint(5, 40), position_embedding_type=r.choice(["rope", "rope", "nope", None]))
+    return {**c, "num_local_experts": r.choice([0, c["num_local_experts"]]), "layer_types": ["attention"] * c["num_hidden_layers"]}
+
+
+def hunyuan_moe(r):
+    c = hunyuan(r)
+    c["num_experts"] = r.randint(2, 6)
+    k = r.randint(1, c["num_experts"])
+    return {**c, "moe_topk": r.choice([k, [k] * c["num_hidden_layers"]])}
+
+
+def glm4_moe(r):
+    c = part(r, plain(r, attention_bias=r.random() < 0.4, use_qk_norm=r.random() < 0.5, first_k_dense_replace=r.randint(0, 2), **router(r)))
+    return c
+
+
+def minimax_m2(r):
+    c = part(r, plain(r, num_local_experts=r.randint(2, 6)))
+    return {**c, "num_experts_per_tok": r.randint(1, c["num_local_experts"])}
+
+
+def mellum(r):
+    c = olmo3(r)
+    c["num_experts"] = r.randint(2, 6)
+    return {**c, "num_experts_per_tok": r.randint(1, c["num_experts"]), "moe_intermediate_size": r.randint(5, 40),
+            "norm_topk_prob": r.random() < 0.6, "mlp_layer_types": layers(r, c["num_hidden_layers"])}
+
+
+def exaone4(r):
+    return plain(r, sliding_window=r.choice([None, 5, 20]), sliding_window_pattern=r.randint(1, 4))
+
+
 FAMILIES = {
     "llama": (hf.LlamaConfig, lambda r: plain(r, attention_bias=r.random() < 0.3, mlp_bias=r.random() < 0.3)),
     "qwen3": (hf.Qwen3Config, lambda r: plain(r, attention_bias=r.random() < 0.3)),
@@ -177,6 +216,14 @@ FAMILIES = {
     "ministral3": (hf.Ministral3Config, ministral3),
     "phi3": (hf.Phi3Config, phi3),
     "glm4": (hf.Glm4Config, lambda r: part(r, plain(r, attention_bias=r.random() < 0.6))),
+    "granitemoe": (hf.GraniteMoeConfig, granitemoe),
+    "granitemoeshared": (hf.GraniteMoeSharedConfig, lambda r: granitemoe(r, shared_intermediate_size=r.randint(5, 40))),
+    "granitemoehybrid": (hf.GraniteMoeHybridConfig, granitemoehybrid),
+    "hunyuan_v1_moe": (hf.HunYuanMoEV1Config, hunyuan_moe),
+    "glm4_moe": (hf.Glm4MoeConfig, glm4_moe),
+    "minimax_m2": (hf.MiniMaxM2Config, minimax_m2),
+    "mellum": (hf.MellumConfig, mellum),
+    "exaone4": (hf.Exaone4Config, exaone4),
     "hunyuan_v1_dense": (hf.HunYuanDenseV1Config, hunyuan),
     "ernie4_5": (hf.Ernie4_5Config, lambda r: plain(r, use_bias=r.random() < 0.5)),
 }
@@ -189,7 +236,7 @@ def randomise(model, seed):
             scale = 0.2 if name.endswith(("bias", "sinks")) else 0.3 if "norm" in name else 1.5 / p.shape[-1] ** 0.5
             p.copy_((1 if "norm" in name else 0) + scale * torch.randn(p.shape, generator=g))
         for name, b in model.named_buffers():
-            if name.endswith("e_score_correction_bias"):
+            if name.endswith(("e_score_correction_bias", "expert_bias")):
                 b.copy_(0.1 * torch.randn(b.shape, generator=g))
 
 

@@ -43,7 +43,7 @@ def randomise_buffers(model, seed):
     """The bias by which a router chooses is no parameter."""
     g = torch.Generator().manual_seed(seed + 100)
     for name, b in model.named_buffers():
-        if name.endswith("e_score_correction_bias"):
+        if name.endswith(("e_score_correction_bias", "expert_bias")):
             b.copy_(0.1 * torch.randn(b.shape, generator=g))
 
 
@@ -134,6 +134,10 @@ GPT_OSS = dict(hidden_size=36, intermediate_size=20, num_hidden_layers=3, num_at
                tie_word_embeddings=False, num_local_experts=5, num_experts_per_tok=3, sliding_window=9,
                rope_parameters=dict(rope_type="yarn", rope_theta=1e4, factor=4.0, beta_fast=32.0, beta_slow=1.0, truncate=False,
                                     original_max_position_embeddings=32))
+
+
+GRANITE_MOE = dict(num_local_experts=5, num_experts_per_tok=2, embedding_multiplier=12.0, attention_multiplier=0.11,
+                   residual_multiplier=0.22, logits_scaling=0.6, attention_bias=True, intermediate_size=20)
 
 
 class Adapters(torch.nn.Module):
@@ -409,6 +413,21 @@ FIXTURES = {
                         rope_parameters=rope("longrope", 5000.0, partial_rotary_factor=0.5, short_factor=[1.0, 1.3, 2.1, 2.4],
                                              long_factor=[1.1, 2.0, 4.0, 7.0]), **{**SQUARE, "tie_word_embeddings": True}),
     "glm4": family(hf.Glm4Config, 38, **DENSE),
+    "granitemoe": family(hf.GraniteMoeConfig, 42, v4=True, **{**SQUARE, **GRANITE_MOE}, tie_word_embeddings=True),
+    "granitemoehybrid": family(hf.GraniteMoeHybridConfig, 43, **{**SQUARE, **GRANITE_MOE}, shared_intermediate_size=28, layer_types=["attention"] * 2,
+                               tie_word_embeddings=False),
+    "granitemoehybrid-dense": family(hf.GraniteMoeHybridConfig, 44, **{**SQUARE, **GRANITE_MOE, "num_local_experts": 0},
+                                     shared_intermediate_size=28, layer_types=["attention"] * 2, position_embedding_type="rope", tie_word_embeddings=True),
+    "hunyuan_v1_moe": family(hf.HunYuanMoEV1Config, 45, num_experts=5, moe_topk=2, attention_bias=True,
+                             rope_parameters=rope("dynamic", 10000.0, alpha=50.0, factor=1.0), **DENSE),
+    "glm4_moe": family(hf.Glm4MoeConfig, 46, n_routed_experts=6, num_experts_per_tok=2, moe_intermediate_size=20, n_shared_experts=2,
+                       first_k_dense_replace=1, n_group=2, topk_group=1, routed_scaling_factor=1.4, use_qk_norm=True, attention_bias=True,
+                       partial_rotary_factor=0.5, **DENSE),
+    "minimax_m2": family(hf.MiniMaxM2Config, 47, num_local_experts=5, num_experts_per_tok=2, v4=True, rotary_dim=6, **DENSE),
+    "mellum": family(hf.MellumConfig, 48, num_experts=5, num_experts_per_tok=2, moe_intermediate_size=20, sliding_window=9,
+                     layer_types=["sliding_attention", "full_attention", "sliding_attention"], mlp_layer_types=["dense", "sparse", "sparse"],
+                     rope_parameters={"full_attention": YARN, "sliding_attention": rope("default", 5000.0)}, **DENSE),
+    "exaone4": family(hf.Exaone4Config, 49, sliding_window=9, sliding_window_pattern=2, **DENSE),
     "peft": peft_lora,
     "bnb": bnb_nf4,
 }

@@ -1,0 +1,165 @@
+#include "arch/layer_kinds.h"
+
+#include "arch/family.h"
+#include "base/mem.h"
+
+#include <string.h>
+
+/* ---- windows ---- */
+
+static pesc_status read_layer_types(config *c, json_where w)
+{
+    const json_t *list = json_value(w.object, "layer_types");
+    if (!list && c->layer_types_needed)
+        return fail(PESC_UNSUPPORTED,
+                    "%s: layer_types: is missing, and without it all layers are of a kind that "
+                    "pesc does not read; expected attention for every layer",
+                    w.file);
+    if (!list)
+        return PESC_OK;
+    if (!json_is_array(list) || json_array_size(list) != (size_t)c->n_layers)
+        return fail(PESC_FORMAT, "%s: layer_types: found %s of %zu, expected an array of %d",
+                    w.file, json_kind(list), json_array_size(list), c->n_layers);
+    for (int32_t i = 0; i < c->n_layers; i++) {
+        const json_t *v = json_array_get(list, (size_t)i);
+        const char *type = json_is_string(v) ? json_string_value(v) : json_kind(v);
+        bool sliding = strcmp(type, "sliding_attention") == 0;
+        if (!sliding && strcmp(type, "full_attention") != 0 && strcmp(type, "attention") != 0)
+            return fail(PESC_UNSUPPORTED,
+                        "%s: layer_types[%d]: found %s, expected full_attention or "
+                        "sliding_attention",
+                        w.file, i, type);
+        if (sliding && !c->window)
+            return fail(PESC_UNSUPPORTED,
+                        "%s: layer_types[%d]: found sliding_attention, but there is no window",
+                        w.file, i);
+        if (c->layer_windowed)
+            c->layer_windowed[i] = sliding;
+    }
+    return PESC_OK;
+}
+
+static pesc_status read_windows(config *c, json_where w)
+{
+    window_rule rule = c->fam->window;
+    if (rule == WINDOW_NONE || !c->use_window)
+        c->window = 0;
+    if (c->window && rule == WINDOW_PATTERN && !c->window_pattern)
+        return fail(PESC_FORMAT, "%s: sliding_window_pattern: found 0, expected 1 or more", w.file);
+    if (c->window && rule != WINDOW_ALL) {
+        c->layer_windowed = mem_alloc((size_t)c->n_layers, 1);
+        if (!c->layer_windowed)
+            return fail_nomem("reading a configuration", (size_t)c->n_layers);
+        for (int32_t i = 0; i < c->n_layers; i++)
+            c->layer_windowed[i] = rule == WINDOW_FROM ? i >= c->max_window_layers
+                                   : rule == WINDOW_PATTERN
+                                       ? (i + 1) % c->window_pattern != 0
+                                       : i % 2 == 0 && i < c->max_window_layers;
+    }
+    return read_layer_types(c, w);
+}
+
+/* ---- rotation ---- */
+
+/* All layers rotate, or none. */
+static pesc_status read_position_type(config *c, json_where w)
+{
+    const char *type = "nope";
+    TRY(json_get_str(w, "position_embedding_type", false, &type));
+    if (strcmp(type, "rope") == 0)
+        return PESC_OK;
+    if (strcmp(type, "nope") != 0)
+        return fail(PESC_UNSUPPORTED,
+                    "%s: position_embedding_type: found \"%s\", expected rope or nope", w.file,
+                    type);
+    c->layer_unrotated = mem_alloc((size_t)c->n_layers, 1);
+    if (!c->layer_unrotated)
+        return fail_nomem("reading a configuration", (size_t)c->n_layers);
+    memset(c->layer_unrotated, 1, (size_t)c->n_layers);
+    return PESC_OK;
+}
+
+/* SmolLM3's list has a 1 where a layer rotates, whatever its name says. Without a list every
+ * no_rope_layer_interval-th layer does not. Where use_sliding_window is set, it is the layers
+ * without rotation that have the window. */
+static pesc_status read_unrotated(config *c, json_where w)
+{
+    const json_t *list = json_value(w.object, "no_rope_layers");
+    if (c->rope_by_type)
+        return read_position_type(c, w);
+    if (!c->no_rope_interval)
+        return PESC_OK;
+    if (list && (!json_is_array(list) || json_array_size(list) < (size_t)c->n_layers))
+        return fail(PESC_FORMAT, "%s: no_rope_layers: found %s of %zu, expected an array of %d",
+                    w.file, json_kind(list), json_array_size(list), c->n_layers);
+    c->layer_unrotated = mem_zalloc((size_t)c->n_layers, 1);
+    if (!c->layer_unrotated)
+        return fail_nomem("reading a configuration", (size_t)c->n_layers);
+    for (int32_t i = 0; i < c->n_layers; i++) {
+        const json_t *v = list ? json_array_get(list, (size_t)i) : NULL;
+        if (v && !json_is_integer(v))
+            return fail(PESC_FORMAT, "%s: no_rope_layers[%d]: found %s, expected 0 or 1", w.file, i,
+                        json_kind(v));
+        c->layer_unrotated[i] = v ? json_integer_value(v) == 0 : (i + 1) % c->no_rope_interval == 0;
+        if (c->layer_windowed && !json_has(w.object, "layer_types"))
+            c->layer_windowed[i] = c->layer_unrotated[i];
+    }
+    return PESC_OK;
+}
+
+/* ---- dense layers of a mixture ---- */
+
+/* One word a layer, which takes the place of first_k_dense_replace. */
+static pesc_status read_mlp_layer_types(config *c, json_where w, const json_t *list)
+{
+    if (!json_is_array(list) || json_array_size(list) != (size_t)c->n_layers)
+        return fail(PESC_FORMAT, "%s: mlp_layer_types: found %s of %zu, expected an array of %d",
+                    w.file, json_kind(list), json_array_size(list), c->n_layers);
+    c->layer_dense = mem_zalloc((size_t)c->n_layers, 1);
+    if (!c->layer_dense)
+        return fail_nomem("reading a configuration", (size_t)c->n_layers);
+    c->first_sparse = 0;
+    for (int32_t i = 0; i < c->n_layers; i++) {
+        const json_t *v = json_array_get(list, (size_t)i);
+        const char *type = json_is_string(v) ? json_string_value(v) : json_kind(v);
+        c->layer_dense[i] = strcmp(type, "dense") == 0;
+        if (!c->layer_dense[i] && strcmp(type, "sparse") != 0)
+            return fail(PESC_FORMAT, "%s: mlp_layer_types[%d]: found %s, expected dense or sparse",
+                        w.file, i, type);
+    }
+    return PESC_OK;
+}
+
+static pesc_status read_dense_layers(config *c, json_where w)
+{
+    const char *key = "mlp_only_layers";
+    const json_t *list = json_value(w.object, key), *v;
+    const json_t *types = json_value(w.object, "mlp_layer_types");
+    size_t i;
+    if (types && c->moe.kind == EXPERT_FFN)
+        return read_mlp_layer_types(c, w, types);
+    if (!list || (c->moe.kind != EXPERT_FFN && c->moe.kind != EXPERT_ADAPTER))
+        return PESC_OK;
+    if (!json_is_array(list))
+        return fail(PESC_FORMAT, "%s: %s: found %s, expected an array", w.file, key,
+                    json_kind(list));
+    c->layer_dense = mem_zalloc((size_t)c->n_layers, 1);
+    if (!c->layer_dense)
+        return fail_nomem("reading a configuration", (size_t)c->n_layers);
+    json_array_foreach(list, i, v)
+    {
+        json_int_t l = json_is_integer(v) ? json_integer_value(v) : -1;
+        if (l < 0 || l >= c->n_layers)
+            return fail(PESC_FORMAT, "%s: %s[%zu]: expected a layer, 0 to %d", w.file, key, i,
+                        c->n_layers - 1);
+        c->layer_dense[l] = 1;
+    }
+    return PESC_OK;
+}
+
+pesc_status layer_kinds_read(config *c, json_where w)
+{
+    TRY(read_windows(c, w));
+    TRY(read_unrotated(c, w));
+    return read_dense_layers(c, w);
+}
