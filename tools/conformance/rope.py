@@ -35,6 +35,7 @@ FAMILIES = {
     "qwen3": (hf.Qwen3Config, dict(head_dim=16)),
     "mixtral": (hf.MixtralConfig, dict(num_local_experts=4, head_dim=12)),
     "olmoe": (hf.OlmoeConfig, dict(num_experts=4, num_experts_per_tok=2)),
+    "phi3": (hf.Phi3Config, dict(pad_token_id=0)),
     "deepseek_v2": (hf.DeepseekV2Config, dict(
         num_key_value_heads=4, q_lora_rank=None, kv_lora_rank=16, qk_nope_head_dim=8, qk_rope_head_dim=8, v_head_dim=8,
         head_dim=8, first_k_dense_replace=5, n_routed_experts=4, num_experts_per_tok=2, moe_intermediate_size=32,
@@ -42,9 +43,14 @@ FAMILIES = {
 }
 
 
-def random_rope(rng, context):
+def random_rope(rng, context, name):
     """A rope_scaling, and the context that config.json has with it."""
     kind = rng.choice(["default", "linear", "dynamic", "dynamic", "dynamic", "yarn", "llama3"])
+    if name == "phi3":
+        half = SMALL["hidden_size"] // SMALL["num_attention_heads"] // 2
+        short, long = ([round(rng.uniform(1, most), 3) for _ in range(half)] for most in (1.3, 6))
+        return {"rope_type": "longrope", "rope_theta": 1e4, "short_factor": short, "long_factor": long,
+                "original_max_position_embeddings": context}, context * rng.choice([2, 4])
     factor = rng.choice([1.5, 2.0, 4.0])
     rope = {"rope_type": kind, "rope_theta": rng.choice([1e4, 5e5])}
     if kind != "default":
@@ -63,7 +69,7 @@ class Case:
     def __init__(self, seed, number, work):
         self.rng = rng = random.Random(seed * 1000003 + number)
         self.work, self.name = work, rng.choice([*FAMILIES])
-        self.rope, self.context = random_rope(rng, rng.choice([32, 64, 200, 300]))
+        self.rope, self.context = random_rope(rng, rng.choice([32, 64, 200, 300]), self.name)
         kind, extra = FAMILIES[self.name]
         config = kind(**dict(SMALL, **extra, max_position_embeddings=self.context, rope_parameters=dict(self.rope)))
         torch.manual_seed(rng.randrange(1 << 30))
@@ -122,15 +128,16 @@ class Case:
         self.check(what, True)
 
     def compare(self):
-        lengths = {self.context - 3, self.context, self.context + 1, self.rng.randrange(5, self.context),
-                   self.rng.randrange(self.context + 2, 3 * self.context), self.rng.randrange(260, 700)}
+        border = self.rope.get("original_max_position_embeddings", self.context) if self.name == "phi3" else self.context
+        lengths = {border - 3, border, border + 1, self.rng.randrange(5, border),
+                   self.rng.randrange(border + 2, 3 * border), self.rng.randrange(260, 700)}
         for n in sorted(lengths):
             ids, want = self.logits(n)
             self.loss(ids, want)
-        if self.rope["rope_type"] != "dynamic":
+        if self.rope["rope_type"] not in ("dynamic", "longrope"):
             return
         prompts = [[self.rng.randrange(3, VOCAB) for _ in range(n)]
-                   for n in (self.context - 4, self.context + 9, min(2 * self.context, 400))]
+                   for n in (border - 4, border + 9, min(2 * border, 400))]
         wants = [self.generated(ids, 10) for ids in prompts]
         for ids, (want, clear) in zip(prompts, wants):
             (self.work / "ids.json").write_text(json.dumps(ids))
