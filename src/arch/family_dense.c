@@ -12,8 +12,7 @@ static const config_key mistral_keys[] = {
 
 static const config_key qwen3_keys[] = {
     INT("head_dim", head_dim, 1, 1 << 14, 128),
-    FLAG("attention_bias", qkv_bias, false),
-    FLAG("attention_bias", o_bias, false),
+    ATTENTION_BIAS(false),
     { 0 },
 };
 
@@ -36,8 +35,7 @@ static const config_key ernie4_5_keys[] = {
 };
 
 static const config_key smollm3_keys[] = {
-    FLAG("attention_bias", qkv_bias, false),
-    FLAG("attention_bias", o_bias, false),
+    ATTENTION_BIAS(false),
     FLAG("mlp_bias", mlp_bias, false),
     FLAG("use_sliding_window", use_window, false),
     INT_OR_NULL("sliding_window", window, 0, MAX_CONTEXT, 0),
@@ -54,16 +52,14 @@ static const config_key ministral3_keys[] = {
 };
 
 static const config_key hunyuan_keys[] = {
-    FLAG("attention_bias", qkv_bias, false),
-    FLAG("attention_bias", o_bias, false),
+    ATTENTION_BIAS(false),
     REAL("rms_norm_eps", norm_eps, 1e-30, 1, 1e-5),
     TRUE_ALWAYS("use_qk_norm"),
     { 0 },
 };
 
 static const config_key olmo2_keys[] = {
-    FLAG("attention_bias", qkv_bias, false),
-    FLAG("attention_bias", o_bias, false),
+    ATTENTION_BIAS(false),
     INT_OR_NULL("sliding_window", window, 1, MAX_CONTEXT, 4096),
     REAL("rms_norm_eps", norm_eps, 1e-30, 1, 1e-5),
     { 0 },
@@ -74,8 +70,7 @@ static const config_key gemma_keys[] = {
     REAL("query_pre_attn_scalar", attn_width, 1e-6, 1e6, 256),
     INT_OR_NULL("sliding_window", window, 1, MAX_CONTEXT, 4096),
     FLAG("tie_word_embeddings", tie_embeddings, true),
-    FLAG("attention_bias", qkv_bias, false),
-    FLAG("attention_bias", o_bias, false),
+    ATTENTION_BIAS(false),
     { 0 },
 };
 

@@ -29,8 +29,7 @@ static const config_key qwen2_moe_keys[] = {
 };
 
 static const config_key qwen3_moe_keys[] = {
-    FLAG("attention_bias", qkv_bias, false),
-    FLAG("attention_bias", o_bias, false),
+    ATTENTION_BIAS(false),
     { 0 },
 };
 
@@ -38,8 +37,7 @@ static const config_key olmoe_keys[] = {
     EXPERTS,
     INT("num_experts_per_tok", moe.topk.k, 1, MAX_EXPERTS, 8),
     FLAG("norm_topk_prob", moe.topk.renormalise, false),
-    FLAG("attention_bias", qkv_bias, false),
-    FLAG("attention_bias", o_bias, false),
+    ATTENTION_BIAS(false),
     REAL("rms_norm_eps", norm_eps, 1e-30, 1, 1e-5),
     { 0 },
 };
@@ -53,8 +51,7 @@ static const config_key deepseek_keys[] = {
     INT("first_k_dense_replace", first_sparse, 0, MAX_LAYERS, 0),
     INT("moe_layer_freq", sparse_step, 1, MAX_LAYERS, 1),
     FLAG("norm_topk_prob", moe.topk.renormalise, false),
-    FLAG("attention_bias", qkv_bias, false),
-    FLAG("attention_bias", o_bias, false),
+    ATTENTION_BIAS(false),
     { 0 },
 };
 
@@ -64,8 +61,7 @@ static const config_key gpt_oss_keys[] = {
     INT("num_experts_per_tok|experts_per_token", moe.topk.k, 1, MAX_EXPERTS, 4),
     INT("head_dim", head_dim, 1, 1 << 14, 64),
     INT_OR_NULL("sliding_window", window, 1, MAX_CONTEXT, 128),
-    FLAG("attention_bias", qkv_bias, true),
-    FLAG("attention_bias", o_bias, true),
+    ATTENTION_BIAS(true),
     REAL("rms_norm_eps", norm_eps, 1e-30, 1, 1e-5),
     { 0 },
 };
@@ -74,8 +70,7 @@ static const config_key gpt_oss_keys[] = {
 static const config_key granitemoe_keys[] = {
     REAL("router_aux_loss_coef", moe.aux_coef, 0, 1e6, 0.001),
     INT("num_experts_per_tok", moe.topk.k, 1, MAX_EXPERTS, 2),
-    FLAG("attention_bias", qkv_bias, false),
-    FLAG("attention_bias", o_bias, false),
+    ATTENTION_BIAS(false),
     { 0 },
 };
 
@@ -99,8 +94,7 @@ static const config_key granitemoehybrid_keys[] = {
 static const config_key hunyuan_moe_keys[] = {
     EXPERTS,
     INT("moe_topk|num_experts_per_tok", moe.topk.k, 1, MAX_EXPERTS, 1),
-    FLAG("attention_bias", qkv_bias, false),
-    FLAG("attention_bias", o_bias, false),
+    ATTENTION_BIAS(false),
     REAL("rms_norm_eps", norm_eps, 1e-30, 1, 1e-5),
     TRUE_ALWAYS("use_qk_norm"),
     { 0 },
@@ -113,8 +107,7 @@ static const config_key mellum_keys[] = {
     INT("moe_intermediate_size", moe.expert_dim, 1, MAX_FFN, 896),
     INT("head_dim", head_dim, 1, 1 << 14, 128),
     INT_OR_NULL("sliding_window", window, 1, MAX_CONTEXT, 1024),
-    FLAG("attention_bias", qkv_bias, false),
-    FLAG("attention_bias", o_bias, false),
+    ATTENTION_BIAS(false),
     INT("num_nextn_predict_layers|num_mtp_layers", n_prediction_layers, 0, MAX_LAYERS, 0),
     { 0 },
 };
@@ -123,12 +116,7 @@ static const config_key mellum_keys[] = {
 
 /* Qwen2-MoE has one shared expert with a gate, DeepSeek several without; either is one FFN. */
 static const tensor_rule qwen2_shared_tensors[] = {
-    { "mlp.shared_expert.gate_proj.weight", "SC", FACT_SHARED, WEIGHT, BLOCK(moe.shared.gate.w),
-      INIT_NORMAL },
-    { "mlp.shared_expert.up_proj.weight", "SC", FACT_SHARED, WEIGHT, BLOCK(moe.shared.up.w),
-      INIT_NORMAL },
-    { "mlp.shared_expert.down_proj.weight", "CS", FACT_SHARED, WEIGHT, BLOCK(moe.shared.down.w),
-      INIT_NORMAL },
+    SHARED_FFN("mlp.shared_expert"),
     { "mlp.shared_expert_gate.weight", "1C", FACT_SHARED_GATE, RULE_F32, BLOCK(moe.shared_gate),
       INIT_NORMAL },
     { 0 },
@@ -137,17 +125,8 @@ static const tensor_rule qwen2_shared_tensors[] = {
 static const tensor_rule granitemoe_tensors[] = {
     { "block_sparse_moe.router.weight", "EC", FACT_EXPERT, RULE_F32, BLOCK(moe.router),
       INIT_NORMAL },
-    { "block_sparse_moe.experts.{e}.gate_proj.weight", "MC", FACT_EXPERT, RULE_EXPERT | RULE_QUANT,
-      BLOCK(moe.gate), INIT_NORMAL },
-    { "block_sparse_moe.experts.{e}.up_proj.weight", "MC", FACT_EXPERT, RULE_EXPERT | RULE_QUANT,
-      BLOCK(moe.up), INIT_NORMAL },
-    { "block_sparse_moe.experts.{e}.down_proj.weight", "CM", FACT_EXPERT, RULE_EXPERT | RULE_QUANT,
-      BLOCK(moe.down), INIT_NORMAL },
-    { "shared_mlp.gate_proj.weight", "SC", FACT_SHARED, WEIGHT, BLOCK(moe.shared.gate.w),
-      INIT_NORMAL },
-    { "shared_mlp.up_proj.weight", "SC", FACT_SHARED, WEIGHT, BLOCK(moe.shared.up.w), INIT_NORMAL },
-    { "shared_mlp.down_proj.weight", "CS", FACT_SHARED, WEIGHT, BLOCK(moe.shared.down.w),
-      INIT_NORMAL },
+    FULL_EXPERTS("block_sparse_moe.experts.{e}", "gate_proj", "up_proj", "down_proj"),
+    SHARED_FFN("shared_mlp"),
     { 0 },
 };
 
@@ -181,12 +160,7 @@ static const fused_rule granitemoe_fused[] = {
 static const tensor_rule hunyuan_moe_tensors[] = {
     { "self_attn.query_layernorm.weight", "D", 0, RULE_F32, BLOCK(q_norm), INIT_ONE },
     { "self_attn.key_layernorm.weight", "D", 0, RULE_F32, BLOCK(k_norm), INIT_ONE },
-    { "mlp.shared_mlp.gate_proj.weight", "SC", FACT_SHARED, WEIGHT, BLOCK(moe.shared.gate.w),
-      INIT_NORMAL },
-    { "mlp.shared_mlp.up_proj.weight", "SC", FACT_SHARED, WEIGHT, BLOCK(moe.shared.up.w),
-      INIT_NORMAL },
-    { "mlp.shared_mlp.down_proj.weight", "CS", FACT_SHARED, WEIGHT, BLOCK(moe.shared.down.w),
-      INIT_NORMAL },
+    SHARED_FFN("mlp.shared_mlp"),
     { 0 },
 };
 
@@ -199,12 +173,7 @@ static const tensor_rule gpt_oss_tensors[] = {
     { "self_attn.sinks", "N", 0, RULE_F32, BLOCK(sinks), INIT_ZERO },
     { "mlp.router.weight", "EC", FACT_EXPERT, RULE_F32, BLOCK(moe.router), INIT_NORMAL },
     { "mlp.router.bias", "E", FACT_EXPERT, RULE_F32, BLOCK(moe.logit_bias), INIT_ZERO },
-    { "mlp.experts.{e}.gate_proj.weight", "MC", FACT_EXPERT, RULE_EXPERT | RULE_QUANT,
-      BLOCK(moe.gate), INIT_NORMAL },
-    { "mlp.experts.{e}.up_proj.weight", "MC", FACT_EXPERT, RULE_EXPERT | RULE_QUANT, BLOCK(moe.up),
-      INIT_NORMAL },
-    { "mlp.experts.{e}.down_proj.weight", "CM", FACT_EXPERT, RULE_EXPERT | RULE_QUANT,
-      BLOCK(moe.down), INIT_NORMAL },
+    FULL_EXPERTS("mlp.experts.{e}", "gate_proj", "up_proj", "down_proj"),
     { "mlp.experts.gate_proj_bias", "EM", FACT_EXPERT, RULE_F32, BLOCK(moe.gate_bias), INIT_ZERO },
     { "mlp.experts.up_proj_bias", "EM", FACT_EXPERT, RULE_F32, BLOCK(moe.up_bias), INIT_ZERO },
     { "mlp.experts.down_proj_bias", "EC", FACT_EXPERT, RULE_F32, BLOCK(moe.down_bias), INIT_ZERO },

@@ -20,8 +20,7 @@ const config_key common_keys[] = {
 };
 
 const config_key llama_keys[] = {
-    FLAG("attention_bias", qkv_bias, false),
-    FLAG("attention_bias", o_bias, false),
+    ATTENTION_BIAS(false),
     FLAG("mlp_bias", mlp_bias, false),
     { 0 },
 };
@@ -64,14 +63,12 @@ const config_key granite_keys[] = {
 const config_key deepseek_v2_keys[] = {
     EXPERTS,
     NEED("num_experts_per_tok", moe.topk.k, 1, MAX_EXPERTS),
-    FLAG("attention_bias", qkv_bias, false),
-    FLAG("attention_bias", o_bias, false),
+    ATTENTION_BIAS(false),
     FLAG("mlp_bias", mlp_bias, false),
     NEED("moe_intermediate_size", moe.expert_dim, 1, MAX_FFN),
     INT_OR_NULL("n_shared_experts", moe.n_shared, 1, 64, 2),
     REAL("routed_scaling_factor", moe.topk.scale, 1e-30, 1e6, 1),
-    INT("n_group", moe.topk.n_groups, 1, MAX_EXPERTS, 0),
-    INT("topk_group", moe.topk.k_groups, 1, MAX_EXPERTS, 0),
+    EXPERT_GROUPS(0, 0),
     INT("first_k_dense_replace", first_sparse, 0, MAX_LAYERS, 0),
     INT("moe_layer_freq", sparse_step, 1, MAX_LAYERS, 1),
     INT_OR_NULL("q_lora_rank", q_lora_rank, 1, MAX_DIM, 1536),
@@ -155,33 +152,18 @@ const tensor_rule mla_tensors[] = {
 
 const tensor_rule mixtral_tensors[] = {
     { "block_sparse_moe.gate.weight", "EC", FACT_EXPERT, RULE_F32, BLOCK(moe.router), INIT_NORMAL },
-    { "block_sparse_moe.experts.{e}.w1.weight", "MC", FACT_EXPERT, RULE_EXPERT | RULE_QUANT,
-      BLOCK(moe.gate), INIT_NORMAL },
-    { "block_sparse_moe.experts.{e}.w3.weight", "MC", FACT_EXPERT, RULE_EXPERT | RULE_QUANT,
-      BLOCK(moe.up), INIT_NORMAL },
-    { "block_sparse_moe.experts.{e}.w2.weight", "CM", FACT_EXPERT, RULE_EXPERT | RULE_QUANT,
-      BLOCK(moe.down), INIT_NORMAL },
+    FULL_EXPERTS("block_sparse_moe.experts.{e}", "w1", "w3", "w2"),
     { 0 },
 };
 
 const tensor_rule expert_tensors[] = {
     { "mlp.gate.weight", "EC", FACT_EXPERT, RULE_F32, BLOCK(moe.router), INIT_NORMAL },
-    { "mlp.experts.{e}.gate_proj.weight", "MC", FACT_EXPERT, RULE_EXPERT | RULE_QUANT,
-      BLOCK(moe.gate), INIT_NORMAL },
-    { "mlp.experts.{e}.up_proj.weight", "MC", FACT_EXPERT, RULE_EXPERT | RULE_QUANT, BLOCK(moe.up),
-      INIT_NORMAL },
-    { "mlp.experts.{e}.down_proj.weight", "CM", FACT_EXPERT, RULE_EXPERT | RULE_QUANT,
-      BLOCK(moe.down), INIT_NORMAL },
+    FULL_EXPERTS("mlp.experts.{e}", "gate_proj", "up_proj", "down_proj"),
     { 0 },
 };
 
 const tensor_rule deepseek_shared_tensors[] = {
-    { "mlp.shared_experts.gate_proj.weight", "SC", FACT_SHARED, WEIGHT, BLOCK(moe.shared.gate.w),
-      INIT_NORMAL },
-    { "mlp.shared_experts.up_proj.weight", "SC", FACT_SHARED, WEIGHT, BLOCK(moe.shared.up.w),
-      INIT_NORMAL },
-    { "mlp.shared_experts.down_proj.weight", "CS", FACT_SHARED, WEIGHT, BLOCK(moe.shared.down.w),
-      INIT_NORMAL },
+    SHARED_FFN("mlp.shared_experts"),
     { "mlp.shared_experts.gate_proj.bias", "S", FACT_SHARED | FACT_MLP_BIAS, RULE_F32,
       BLOCK(moe.shared.gate.bias), INIT_ZERO },
     { "mlp.shared_experts.up_proj.bias", "S", FACT_SHARED | FACT_MLP_BIAS, RULE_F32,

@@ -56,6 +56,12 @@ enum {
         names, KEY_TRUE, KEY_OPTIONAL, 0, 1, 1, 1                                                  \
     }
 
+/* Keys that several families have. */
+#define ATTENTION_BIAS(def)                                                                        \
+    FLAG("attention_bias", qkv_bias, def), FLAG("attention_bias", o_bias, def)
+#define EXPERT_GROUPS(n, k)                                                                        \
+    INT("n_group", moe.topk.n_groups, 1, MAX_EXPERTS, n),                                          \
+        INT("topk_group", moe.topk.k_groups, 1, MAX_EXPERTS, k)
 #define EXPERTS                                                                                    \
     NEED("num_experts|num_local_experts|n_routed_experts", moe.topk.n_experts, 1, MAX_EXPERTS),    \
         REAL("router_aux_loss_coef|aux_loss_alpha", moe.aux_coef, 0, 1e6, 0.001)
@@ -63,6 +69,24 @@ enum {
 #define MODEL(field) offsetof(transformer, field)
 #define BLOCK(field) offsetof(block, field)
 #define WEIGHT (RULE_LINEAR | RULE_QUANT)
+
+/* The three matrices of the experts, and of the FFN that all tokens share, by the names in files.
+ */
+#define EXPERT(name, shape, field)                                                                 \
+    {                                                                                              \
+        name ".weight", shape, FACT_EXPERT, RULE_EXPERT | RULE_QUANT, BLOCK(field), INIT_NORMAL    \
+    }
+#define FULL_EXPERTS(at, w1, w3, w2)                                                               \
+    EXPERT(at "." w1, "MC", moe.gate), EXPERT(at "." w3, "MC", moe.up),                            \
+        EXPERT(at "." w2, "CM", moe.down)
+#define SHARED(name, shape, field)                                                                 \
+    {                                                                                              \
+        name ".weight", shape, FACT_SHARED, WEIGHT, BLOCK(field), INIT_NORMAL                      \
+    }
+#define SHARED_FFN(at)                                                                             \
+    SHARED(at ".gate_proj", "SC", moe.shared.gate.w),                                              \
+        SHARED(at ".up_proj", "SC", moe.shared.up.w),                                              \
+        SHARED(at ".down_proj", "CS", moe.shared.down.w)
 
 extern const config_key common_keys[], llama_keys[], qwen2_keys[], granite_keys[],
     deepseek_v2_keys[];
