@@ -370,6 +370,30 @@ pesc_status chat_write(const chat_writer *w, const chat_request *r, str *text, i
     return s;
 }
 
+pesc_status chat_opening(const chat_writer *w, const chat_request *r, str *out)
+{
+    jinja_text made;
+    bool prompt = r->end == CHAT_PROMPT;
+    size_t last = json_array_size(r->messages) - 1, i;
+    unsigned origin = r->end == CHAT_GO_ON && last < JINJA_DATA - JINJA_MESSAGE
+                          ? JINJA_MESSAGE + (unsigned)last
+                          : JINJA_TEMPLATE;
+    TRY(chat_render(w, r, r->messages, prompt, &made));
+    for (i = made.n; i > 0; i--) {
+        unsigned from = made.origin[i - 1] & ~(unsigned)JINJA_GENERATED;
+        if (from != JINJA_TEMPLATE && from != origin)
+            break;
+    }
+    str_add(out, made.text + i, made.n - i);
+    jinja_text_free(&made);
+    return str_ok(out) ? PESC_OK : fail_nomem("a conversation", out->n);
+}
+
+bool chat_reads(const chat_writer *w, const char *variable)
+{
+    return chat_is_own(w) && jinja_uses(w->jinja, variable);
+}
+
 pesc_status chat_stop_token(const chat_writer *w, int32_t *id)
 {
     static const pesc_message talk[] = { { "user", "Hello" }, { "assistant", "Hello." } };

@@ -78,6 +78,14 @@ typedef struct chat_request {
 pesc_status chat_write(const chat_writer *w, const chat_request *r, str *text, id_list *ids,
                        unsigned char **trained);
 
+/* Appends what stands after the last text of a message where the assistant is to speak, as the
+ * template writes it: a thought may be opened there. Of a conversation that goes on with its last
+ * message that message, too. r has JSON messages. */
+pesc_status chat_opening(const chat_writer *w, const chat_request *r, str *out);
+
+/* Whether the own template reads the variable. */
+bool chat_reads(const chat_writer *w, const char *variable);
+
 /* The control token that ends an answer of the own template, found by rendering one; *id -1: none
  * was found, or the template is not the own one. Fails only for want of memory. */
 pesc_status chat_stop_token(const chat_writer *w, int32_t *id);

@@ -125,6 +125,16 @@ static pesc_status add_text(answer *a, const char *text, size_t n, bool last)
 
 /* ---- the answer ---- */
 
+static pesc_status keep_control(answer *a, int32_t id)
+{
+    if (!a->rules.controls || !a->tok || !tokenizer_is_special(a->tok, id))
+        return PESC_OK;
+    if (!mem_room((void **)&a->controls, &a->cap_controls, a->n_controls, sizeof *a->controls))
+        return fail_nomem("an answer", a->n_controls * sizeof *a->controls);
+    a->controls[a->n_controls++] = (answer_control){ a->decoded.n, id };
+    return PESC_OK;
+}
+
 pesc_status answer_open(answer *a, const tokenizer *tok, const answer_rules *rules,
                         const int32_t *prompt, size_t n)
 {
@@ -136,6 +146,7 @@ void answer_close(answer *a)
 {
     decode_close(a->decode);
     mem_free(a->ids.ids);
+    mem_free(a->controls);
     str_free(&a->decoded);
     *a = (answer){ 0 };
 }
@@ -155,7 +166,8 @@ pesc_status answer_token(answer *a, int32_t id)
         TRY(decode_feed(a->decode, id, &text, &n));
     else
         n = 0;
-    return add_text(a, text, n, false);
+    TRY(add_text(a, text, n, false));
+    return keep_control(a, id);
 }
 
 pesc_status answer_finish(answer *a)

@@ -31,6 +31,7 @@ typedef struct answer_rules {
     const answer_ends *ends; /* borrowed */
     int64_t min_tokens; /* a stop string that ends in one of the first so many does not count */
     bool keep_stop;     /* the stop string is part of the answer */
+    bool controls;      /* where control tokens stand in the text is kept */
     unsigned decode;    /* flags of decode_open() */
 } answer_rules;
 
@@ -39,6 +40,12 @@ typedef enum answer_end {
     ANSWER_TOKEN, /* ended by an end token, which is the last of its ids and has no text */
     ANSWER_STOP   /* ended by a stop string */
 } answer_end;
+
+/* A control token, which has no text. */
+typedef struct answer_control {
+    size_t at; /* bytes of the text before it */
+    int32_t id;
+} answer_control;
 
 typedef struct answer {
     const tokenizer *tok; /* borrowed; NULL: the answer has no text */
@@ -49,6 +56,8 @@ typedef struct answer {
     size_t n;       /* bytes of it that are the answer */
     size_t certain; /* bytes of the answer that nothing to come can change */
     size_t ignored; /* bytes of the first min_tokens */
+    answer_control *controls; /* [n_controls], with the rule of that name */
+    size_t n_controls, cap_controls;
     answer_end end;
     const char *stop; /* the stop string that ended it; NULL: none */
 } answer;
