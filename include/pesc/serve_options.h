@@ -48,7 +48,12 @@
       "given several times")                                                                       \
     X(BOOL, deterministic, "false", YES_NO, 0, SERVER, "serve",                                    \
       "on a GPU: every forward has the same number of rows, so that a request gets the same "      \
-      "tokens alone and among others; slower with few requests. On a CPU this is always so")
+      "tokens alone and among others; slower with few requests. On a CPU this is always so")       \
+    X(TEXT, tool_format, NONE, NAMED("NAME"), 0, SERVER, "serve",                                  \
+      "how the model writes calls of tools; found from its chat template if absent")               \
+    X(BOOL, store, "false", YES_NO, 0, SERVER, "serve",                                            \
+      "keep the conversations of /v1/responses in memory, so that requests may go on with one by " \
+      "previous_response_id; the oldest are forgotten")
 
 /* clang-format on */
 #endif

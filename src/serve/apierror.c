@@ -77,3 +77,31 @@ void api_error_json(const api_error *e, str *out)
         json_put(out, o, JSON_COMPACT);
     json_decref(o);
 }
+
+void api_error_messages(const api_error *e, const char *id, str *out)
+{
+    static const struct {
+        int status;
+        const char *type;
+    } rows[] = { { 401, "authentication_error" }, { 403, "permission_error" },
+                 { 404, "not_found_error" },      { 413, "request_too_large" },
+                 { 429, "rate_limit_error" },     { 503, "overloaded_error" } };
+    const char *type = e->status < 500 ? REQUEST : "api_error";
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        type = rows[i].status == e->status ? rows[i].type : type;
+    json_t *o = json_pack("{s:s, s:{s:s, s:s}, s:s}", "type", "error", "error", "type", type,
+                          "message", e->message, "request_id", id);
+    if (o)
+        json_put(out, o, JSON_COMPACT);
+    json_decref(o);
+}
+
+void api_error_event(const api_error *e, str *out)
+{
+    json_t *o = json_pack("{s:s, s:s, s:s, s:s?, s:i}", "type", "error", "code",
+                          e->code ? e->code : e->type, "message", e->message, "param",
+                          e->param[0] ? e->param : NULL, "sequence_number", 0);
+    if (o)
+        json_put(out, o, JSON_COMPACT);
+    json_decref(o);
+}

@@ -34,5 +34,9 @@ bool api_shutting_down(api_error *e);
 bool api_failed(api_error *e, pesc_status s);
 /* Appends {"error": {...}}. */
 void api_error_json(const api_error *e, str *out);
+/* The same as Anthropic's interface has it. id: of the request. */
+void api_error_messages(const api_error *e, const char *id, str *out);
+/* The same as an event of /v1/responses. */
+void api_error_event(const api_error *e, str *out);
 
 #endif

@@ -25,6 +25,7 @@ static void push_end(call *c)
         exchange_push_error(c->x, &c->error);
         return;
     }
+    responsestore_keep(c);
     if (c->x->stream)
         response_last_events(c, &out);
     else
@@ -259,6 +260,8 @@ static void close_scheduler(pesc_server *s)
     DEVICE_CALL(s->m->dev);
     scheduler_close(s->sched);
     s->sched = NULL;
+    embedder_close(s->embedder);
+    s->embedder = NULL;
 }
 
 static pesc_status step(pesc_server *s, bool *more)
@@ -314,6 +317,22 @@ static pesc_status warm_up(pesc_server *s)
     for (int32_t n = (int32_t)s->opt.max_streams; n > 0 && s->context > 2 + WARM_TOKENS; n /= 2)
         TRY(run_warm(s, n, 2, WARM_TOKENS));
     return PESC_OK;
+}
+
+/* ---- embeddings: one text between two steps ---- */
+
+static void embed_next(pesc_server *s)
+{
+    DEVICE_CALL(s->m->dev);
+    call *c = s->calls;
+    while (c && !c->vectors)
+        c = c->next;
+    if (!c)
+        return;
+    bool more = false;
+    bool leaves = c->state == CALL_LEAVES || c->error.status;
+    if (leaves || !succeeded(c, embeddings_next(c, &more)) || !more)
+        end_call(s, c);
 }
 
 /* ---- the thread ---- */
@@ -386,6 +405,7 @@ static void *run_engine(void *ud)
             continue;
         }
         cancel_calls(s);
+        embed_next(s);
         pesc_status st = step(s, &(bool){ false });
         if (st != PESC_OK)
             works = recover(s, st);

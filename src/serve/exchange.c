@@ -140,12 +140,30 @@ bool exchange_reply(exchange *x, json_t *v)
     return true;
 }
 
+/* As the dialect of the path has it. */
+static void put_error(const exchange *x, const api_error *e, bool event, str *out)
+{
+    api_endpoint body = x->route ? x->route->body : 0;
+    bool messages = body == API_MESSAGES || body == API_COUNT;
+    bool response = event && body == API_RESPONSES;
+    if (event)
+        str_puts(out, messages || response ? "event: error\ndata: " : "data: ");
+    if (messages)
+        api_error_messages(e, x->id, out);
+    else if (response)
+        api_error_event(e, out);
+    else
+        api_error_json(e, out);
+    if (event)
+        str_puts(out, "\n\n");
+}
+
 void exchange_fail(exchange *x, const api_error *e)
 {
     x->status = e->status;
     x->retry_after = e->retry_after;
     str_clear(&x->out);
-    api_error_json(e, &x->out);
+    put_error(x, e, false, &x->out);
 }
 
 void exchange_generate(exchange *x, call *c, bool stream, int64_t prompt_tokens)
@@ -183,12 +201,8 @@ void exchange_push(exchange *x, const char *bytes, size_t n, push_kind kind)
 void exchange_push_error(exchange *x, const api_error *e)
 {
     str event = { 0 };
-    if (x->stream)
-        str_puts(&event, "data: ");
-    api_error_json(e, &event);
-    if (x->stream) {
-        str_puts(&event, "\n\n");
-    } else {
+    put_error(x, e, x->stream, &event);
+    if (!x->stream) {
         pthread_mutex_lock(&x->srv->lock);
         x->status = e->status;
         x->retry_after = e->retry_after;

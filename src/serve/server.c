@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "base/options.h"
 #include "serve/api/call.h"
+#include "serve/api/responsestore.h"
 #include "serve/http/front.h"
 
 #include <xxhash.h>
@@ -26,7 +27,11 @@ static pesc_status choose_chat(pesc_server *s)
     if (!own && !chat_find(name))
         return chat_unknown("chat_format: that chat format is not known");
     TRY(chat_open(&s->chat, s->m->tok, name, chat_otherwise(s->m->chat)));
-    s->prompts = (prompt_maker){ s->m->tok, s->chat, s->m->shape.cfg.vocab };
+    const tokenizer *t = s->m->tok;
+    const char *source = t && chat_is_own(s->chat) ? tokenizer_chat_template(t) : NULL;
+    const char *tools = source ? tokenizer_tool_template(t) : NULL;
+    TRY(chat_speech_open(&s->speech, t, tools ? tools : source, s->opt.tool_format));
+    s->prompts = (prompt_maker){ t, s->chat, s->speech, s->m->shape.cfg.vocab };
     return PESC_OK;
 }
 
@@ -72,6 +77,8 @@ static pesc_status open_parts(pesc_server *s)
     TRY(expertload_open(s));
     TRY(grammar_cache_open(&s->grammars, s->m));
     TRY(choose_chat(s));
+    if (s->opt.store)
+        TRY(responsestore_open(&s->responses));
     if (s->opt.api_key_file)
         TRY(apikeys_read(s, s->opt.api_key_file));
     TRY(front_open(s));
@@ -139,6 +146,8 @@ void pesc_server_close(pesc_server *s)
     pthread_cond_destroy(&s->wake);
     mem_free(s->keys);
     mem_free(s->hosts);
+    responsestore_close(s->responses);
+    chat_speech_close(s->speech);
     chat_close(s->chat);
     models_close(s);
     expertload_close(s);

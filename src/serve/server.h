@@ -10,6 +10,7 @@
 #ifndef PESC_SERVE_SERVER_H
 #define PESC_SERVE_SERVER_H
 
+#include "infer/embedding.h"
 #include "infer/scheduler.h"
 #include "serve/api/prompts.h"
 #include "serve/pace.h"
@@ -49,6 +50,8 @@ struct pesc_server {
     pesc_serve_options opt;
     struct grammar_cache *grammars;
     chat_writer *chat; /* of conversations: the model's, or of the format that was asked for */
+    struct responsestore *responses; /* NULL: none are kept */
+    chat_speech *speech;             /* how the model writes calls and thoughts */
     prompt_maker prompts;
     api_rules rules;
     served_model *models; /* [n_models] */
@@ -85,6 +88,8 @@ struct pesc_server {
     /* ---- the engine's thread alone ---- */
     scheduler *sched;
     pace pace;
+    struct embedder *embedder; /* NULL: none was asked for yet */
+    embed_pooling pooling;
     uint64_t n_warm; /* requests of its own that warmed it up */
     call *calls;     /* those that the scheduler has */
 };

@@ -57,6 +57,17 @@ property() {
 @test "serve: experts and gates are reported, and counted" { property reports_routed_experts "$D/model"; }
 @test "serve: times are reported as llama.cpp does" { property reports_times; }
 @test "serve: log-probabilities of prompts are reported as vLLM does" { property reports_logprobs_of_prompts "$D/model"; }
+@test "serve: calls of tools are made as they are asked for" { property calls_are_made "$D/model"; }
+@test "serve: what may be called is chosen" { property calls_are_chosen "$D/model"; }
+@test "serve: thoughts are told from content" { property thoughts_are_told "$D/model"; }
+@test "serve: /v1/messages answers as Anthropic's interface" { property messages_are_answered "$D/model"; }
+@test "serve: /v1/responses answers as OpenAI's, and keeps conversations" { property responses_are_answered "$D/model"; }
+@test "serve: responses that are kept belong to their key" { property responses_have_owners "$D/model"; }
+@test "serve: embeddings are computed" { property embeddings_are_computed "$D/model"; }
+@test "serve: a format of calls must be known" {
+    run -2 "$PESC" serve "$D/model" --port 0 --tool-format herms
+    has 'tool_format: there is no format "herms" of calls, expected one of .*hermes'
+}
 @test "serve: chat templates get tools, calls and variables" { property gives_templates_tools_and_variables "$D/model"; }
 @test "serve: one key does not see what another asks for, nor shares its cache" { property keys_see_their_own_requests; }
 @test "serve: a text of 1 MiB costs less than 2 s of CPU" { property large_texts_are_cheap; }

@@ -93,23 +93,37 @@ static const chat_writer *open_writer(const char *format)
     return *w;
 }
 
+/* Calls and thoughts between texts that the template does not write. */
+static const chat_speech *open_speech(void)
+{
+    static chat_speech *s;
+    if (!s)
+        ASSERT(chat_speech_open(&s, open_tokenizer(), "<tool_call> <think> </think>", NULL) ==
+               PESC_OK);
+    return s;
+}
+
 static void check_conversation(const api_request *r)
 {
     for (int i = 0; i < 2; i++) {
         const chat_writer *w = open_writer(i ? NULL : "camelidae");
-        prompt_maker m = { .tok = open_tokenizer(), .chat = w, .vocab = 300 };
-        id_list ids = { 0 };
+        prompt_maker m = {
+            .tok = open_tokenizer(), .chat = w, .speech = open_speech(), .vocab = 300
+        };
+        prompt p = { 0 };
         api_error e = { 0 };
-        if (!conversation_encode(&m, r, &ids, &e))
+        if (!conversation_encode(&m, r, &p, &e))
             check_error(&e);
-        mem_free(ids.ids);
+        mem_free(p.ids.ids);
     }
 }
 
 static void check_body(const char *text, size_t n)
 {
     static const api_endpoint endpoints[] = { API_COMPLETION, API_CHAT,     API_TOKENIZE,
-                                              API_DETOKENIZE, API_TEMPLATE, API_NATIVE };
+                                              API_DETOKENIZE, API_TEMPLATE, API_NATIVE,
+                                              API_MESSAGES,   API_COUNT,    API_RESPONSES,
+                                              API_EMBEDDINGS };
     for (size_t i = 0; i < sizeof endpoints / sizeof *endpoints; i++) {
         api_rules rules = { 300, n % 2 };
         api_request r;

@@ -22,4 +22,14 @@ for number, ((*_, request), _, _, _) in enumerate(hostile.TABLE):
               {"role": "tool", "tool_call_id": "1", "content": [{"type": "text", "text": "c"}]}],
     tools=[{"type": "function", "function": {"name": "f", "parameters": {}}}], tool_choice="none", chat_template_kwargs={"extra": "d"},
     prompt_logprobs=1, return_routed_experts=True, timings_per_token=True))
+(folder / "messages").write_bytes(json.dumps({
+    "model": "m", "max_tokens": 9, "system": [{"type": "text", "text": "s"}], "stop_sequences": ["a"], "thinking": {"type": "disabled"}, "output_config": {"effort": "low"},
+    "messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": [{"type": "thinking", "thinking": "t"}, {"type": "tool_use", "id": "1", "name": "f", "input": {}}]},
+                 {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "1", "content": "r"}, {"type": "text", "text": "b"}]}],
+    "tools": [{"name": "f", "input_schema": {}}, {"type": "x"}], "tool_choice": {"type": "tool", "name": "f"}}).encode())
+(folder / "responses").write_bytes(json.dumps({
+    "input": [{"role": "developer", "content": "d"}, {"role": "user", "content": [{"type": "input_text", "text": "a"}]}, {"type": "reasoning", "summary": [], "content": [{"type": "reasoning_text", "text": "t"}]},
+              {"type": "function_call", "call_id": "1", "name": "f", "arguments": "{}"}, {"type": "function_call_output", "call_id": "1", "output": "r"}],
+    "instructions": "i", "tools": [{"type": "function", "name": "f", "parameters": {}}, {"type": "namespace", "tools": []}], "tool_choice": {"type": "allowed_tools", "mode": "auto", "tools": [{"name": "f"}]},
+    "text": {"format": {"type": "json_schema", "name": "n", "schema": {}}}, "reasoning": {"effort": "high"}, "top_logprobs": 1}).encode())
 (folder / "body").write_bytes(json.dumps({"messages": [{"role": "user", "content": [{"type": "text", "text": "a"}]}]}).encode())

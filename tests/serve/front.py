@@ -148,7 +148,7 @@ def names_models_as_vllm_does(model):
         assert len(lines) > 40 and all('{model_name="a \\"b\\""' in line for line in lines), lines
         assert 'vllm:generation_tokens_total{model_name="a \\"b\\""} 2' in lines
         assert any(line.startswith('vllm:time_to_first_token_seconds_bucket{model_name="a \\"b\\"",le="') for line in lines)
-        assert s.ask("POST", "/v1/responses", {})[1]["x-should-retry"] == "false"
+        assert s.ask("POST", "/v1/completions", {}, {"Transfer-Encoding": "gzip"})[1]["x-should-retry"] == "false"
 
 
 FRONT = (asks_for_keys, keys_see_their_own_requests, finished_requests_do_not_run, numbers_out_of_range_name_their_field, ends_slow_heads, ends_slow_bodies, names_models_as_vllm_does)

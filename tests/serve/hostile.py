@@ -170,7 +170,7 @@ PATHS = [
     *((f"{m} of a GET path", head(f"{m} /v1/models HTTP/1.1", "Content-Length: 0"), 405, "method_not_allowed") for m in ("POST", "PUT", "DELETE", "BREW")),
     ("OPTIONS of a path", head("OPTIONS /v1/models HTTP/1.1"), 204, None),
     ("OPTIONS of an unknown path", head("OPTIONS /x HTTP/1.1"), 404, "not_found"),
-    *((f"POST {p}", post({}, p), 501, "not_implemented") for p in ("/v1/responses", "/v1/messages", "/v1/embeddings")),
+    *((f"POST {p}", post({}, p), 400, code) for p, code in (("/v1/responses", None), ("/v1/embeddings", "missing_required_parameter"))),
     *((f"Content-Type: {t}", head("POST /v1/completions HTTP/1.1", *([f"Content-Type: {t}"] if t else []), f"Content-Length: {len(GOOD)}") + GOOD, 415, "not_json")
       for t in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data", "application/jsonp", "text/json", "")),
     ("JSON with a charset", head("POST /v1/completions HTTP/1.1", "Content-Type: application/json; charset=utf-8", f"Content-Length: {len(GOOD)}") + GOOD, 200, None),

@@ -15,6 +15,7 @@ from constraints import CONSTRAINTS_HOLD
 from front import FRONT
 from reports import REPORTS
 from running import Server, until
+from speech import SPEECH
 
 TEXT = "Once upon a time there was a little girl who went to the market to buy some bread. "
 FIXED = ("id", "created")  # differ from answer to answer
@@ -494,7 +495,7 @@ def writes_a_log(model):
 PROPERTIES = {f.__name__: f for f in (
     same_alone_and_among_others, streams_equal_whole_answers, long_echoes_are_streamed, answers_as_other_servers, chat_streams, scores_echoed_prompts, characters_stay_whole, counts_what_is_cached,
     leaving_frees_pages, slots_are_free_soon, long_prompts_do_not_stop_streams, large_bodies_do_not_stop_others, refuses_what_does_not_fit_the_queue, many_choices_leave_at_once, ends_after_a_signal, answers_origins_that_are_listed, waits_without_file_descriptors,
-    accepts_unknown_fields_if_lenient, names_fields_without_a_use, obeys_options_of_a_request, continues_last_messages, writes_a_log, *CONSTRAINTS_HOLD, *FRONT, *REPORTS)}
+    accepts_unknown_fields_if_lenient, names_fields_without_a_use, obeys_options_of_a_request, continues_last_messages, writes_a_log, *CONSTRAINTS_HOLD, *FRONT, *REPORTS, *SPEECH)}
 
 if __name__ == "__main__":
     PROPERTIES[sys.argv[2]](sys.argv[1])

@@ -166,25 +166,41 @@ static bool set_constraint(const reading *in)
     return constraint_take(&in->r->constraint, in->name, in->v, in->e);
 }
 
-/* An array of {"type": "function", "function": {"name": ...}}, for the chat template. */
 static bool set_tools(const reading *in)
 {
-    size_t n = json_array_size(in->v);
-    if (!json_is_array(in->v))
-        return bad_type(in->e, in->name, in->v, "an array of tools");
-    if (n > API_MAX_TOOLS)
-        return api_refuse(in->e, 400, NULL, in->name, "tools: found %zu, expected at most %d", n,
-                          API_MAX_TOOLS);
-    for (size_t i = 0; i < n; i++) {
-        const json_t *tool = json_array_get(in->v, i);
-        const char *type = json_string_value(json_object_get(tool, "type"));
-        const json_t *function = json_object_get(tool, "function");
-        if (!type || strcmp(type, "function") != 0 ||
-            !json_is_string(json_object_get(function, "name")))
-            return api_refuse(in->e, 400, NULL, in->name,
-                              "tools: tool %zu is not a function with a name", i + 1);
-    }
-    in->r->tools = n ? in->v : NULL;
+    return speech_tools(in->r, in->v, in->e);
+}
+
+static bool set_effort(const reading *in)
+{
+    return speech_effort(in->r, in->name, in->v, in->e);
+}
+
+static bool set_thinking(const reading *in)
+{
+    if (!json_is_boolean(in->v))
+        return bad_type(in->e, in->name, in->v, "a boolean");
+    return speech_thinking(in->r, json_is_true(in->v), in->e);
+}
+
+static bool set_reasoning_format(const reading *in)
+{
+    return speech_format(in->r, in->v, in->e);
+}
+
+static bool set_encoding(const reading *in)
+{
+    const char *name = json_string_value(in->v);
+    in->r->base64 = name && strcmp(name, "base64") == 0;
+    return in->r->base64 || (name && strcmp(name, "float") == 0) ||
+           api_refuse(in->e, 400, NULL, in->name, "encoding_format: expected float or base64");
+}
+
+static bool set_parallel(const reading *in)
+{
+    if (!json_is_boolean(in->v))
+        return bad_type(in->e, in->name, in->v, "a boolean");
+    in->r->one_call = json_is_false(in->v);
     return true;
 }
 
@@ -199,7 +215,7 @@ static bool set_variables(const reading *in)
         if (json_object_get(in->v, own[i]))
             return api_refuse(in->e, 400, NULL, in->name,
                               "chat_template_kwargs: %s is a field of the request", own[i]);
-    in->r->variables = json_object_size(in->v) ? in->v : NULL;
+    in->r->variables = in->r->all_variables = json_object_size(in->v) ? in->v : NULL;
     return true;
 }
 
@@ -207,9 +223,12 @@ static bool set_variables(const reading *in)
 #define GENERATIONS (TEXTS | API_NATIVE)
 #define PROMPTS (API_COMPLETION | API_NATIVE | API_TOKENIZE)
 #define CONVERSATIONS (API_CHAT | API_TOKENIZE | API_TEMPLATE)
-#define ALL (GENERATIONS | API_TOKENIZE | API_DETOKENIZE | API_TEMPLATE)
+#define ALL (GENERATIONS | API_TOKENIZE | API_DETOKENIZE | API_TEMPLATE | API_EMBEDDINGS)
 #define AT(field) .at = offsetof(api_request, field)
 static const field fields[] = {
+    { "input", API_EMBEDDINGS, FIELD_VALUE, AT(prompt) },
+    { "encoding_format", API_EMBEDDINGS, FIELD_OTHER, .set = set_encoding },
+    { "dimensions", API_EMBEDDINGS, FIELD_INT, AT(dimensions), 1, INT32_MAX },
     { "model", ALL, FIELD_TEXT, AT(model), 0, API_MAX_TEXT },
     { "prompt", PROMPTS, FIELD_VALUE, AT(prompt) },
     { "content", API_TOKENIZE, FIELD_VALUE, AT(prompt) },
@@ -269,8 +288,12 @@ static const field fields[] = {
     { "return_routed_experts", TEXTS, FIELD_BOOL, AT(return_routes) },
     { "timings_per_token", GENERATIONS, FIELD_BOOL, AT(timings) },
     { "tools", CONVERSATIONS, FIELD_OTHER, .set = set_tools },
-    { "tool_choice", API_CHAT, FIELD_ABSENT, .only = "\"none\"" },
-    { "parallel_tool_calls", API_CHAT, FIELD_UNUSED, .at = 0 },
+    { "tool_choice", CONVERSATIONS, FIELD_VALUE, .at = 0 },
+    { "parallel_tool_calls", CONVERSATIONS, FIELD_OTHER, .set = set_parallel },
+    { "reasoning_effort", CONVERSATIONS, FIELD_OTHER, .set = set_effort },
+    { "enable_thinking", CONVERSATIONS, FIELD_OTHER, .set = set_thinking },
+    { "reasoning_format", API_CHAT, FIELD_OTHER, .set = set_reasoning_format },
+    { "include_reasoning", API_CHAT, FIELD_BOOL, AT(shows_thoughts) },
     { "suffix", TEXTS, FIELD_ABSENT, .only = "\"\"" },
     { "functions", TEXTS, FIELD_ABSENT, .only = "[]" },
     { "function_call", TEXTS, FIELD_ABSENT, .only = "\"none\"" },
@@ -284,7 +307,7 @@ static const field fields[] = {
     { "structural_tag", GENERATIONS, FIELD_ABSENT, .at = 0 },
     { "regex", GENERATIONS, FIELD_ABSENT, .only = "\"\"" },
     { "ebnf", GENERATIONS, FIELD_ABSENT, .only = "\"\"" },
-    { "user", TEXTS, FIELD_UNUSED, .at = 0 },
+    { "user", TEXTS | API_EMBEDDINGS, FIELD_UNUSED, .at = 0 },
     { "metadata", TEXTS, FIELD_UNUSED, .at = 0 },
     { "service_tier", TEXTS, FIELD_UNUSED, .at = 0 },
     { "safety_identifier", TEXTS, FIELD_UNUSED, .at = 0 },
@@ -438,6 +461,7 @@ static bool check_required(const api_request *r, api_error *e)
         size_t at;
     } rows[] = {
         { API_COMPLETION | API_NATIVE, "prompt", offsetof(api_request, prompt) },
+        { API_EMBEDDINGS, "input", offsetof(api_request, prompt) },
         { API_CHAT | API_TEMPLATE, "messages", offsetof(api_request, messages) },
         { API_DETOKENIZE, "tokens", offsetof(api_request, tokens) },
     };
@@ -460,6 +484,8 @@ void api_defaults(api_request *r, api_endpoint endpoint)
                         .top = -1,
                         .prompt_top = -1,
                         .add_special = true,
+                        .thoughts = true,
+                        .shows_thoughts = true,
                         .parse_special = true,
                         .add_generation_prompt = true,
                         .cache_prompt = true };
@@ -470,6 +496,28 @@ void api_defaults(api_request *r, api_endpoint endpoint)
         r->sample.top_p = 0.95;
         r->sample.min_p = 0.05;
     }
+}
+
+/* The body of another dialect becomes that of a chat. */
+static bool read_dialect(api_request *r, api_endpoint endpoint, api_error *e)
+{
+    static const struct {
+        api_endpoint endpoint;
+        api_dialect dialect;
+        dialect_reader *read;
+    } rows[] = { { API_MESSAGES, DIALECT_MESSAGES, messages_to_chat },
+                 { API_COUNT, DIALECT_MESSAGES, messages_to_count },
+                 { API_RESPONSES, DIALECT_RESPONSES, responses_to_chat } };
+    size_t i = 0, n = sizeof rows / sizeof *rows;
+    while (i < n && rows[i].endpoint != endpoint)
+        i++;
+    if (i == n)
+        return true;
+    r->endpoint = API_CHAT;
+    r->dialect = rows[i].dialect;
+    r->original = r->body;
+    r->body = NULL;
+    return rows[i].read(r->original, &r->body, r->lenient, &r->ignored, e);
 }
 
 bool api_parse(api_request *r, api_endpoint endpoint, const char *text, size_t n,
@@ -493,6 +541,8 @@ bool api_parse(api_request *r, api_endpoint endpoint, const char *text, size_t n
     if (!json_is_object(r->body))
         return api_refuse(e, 400, NULL, NULL, "found %s, expected a JSON object",
                           json_kind(r->body));
+    if (!read_dialect(r, endpoint, e))
+        return false;
     json_object_foreach(r->body, key, v)
     {
         reading in = { r, rules, key, v, e };
@@ -500,12 +550,16 @@ bool api_parse(api_request *r, api_endpoint endpoint, const char *text, size_t n
             return false;
     }
     r->sample.seed = large ? seed : r->sample.seed;
-    return check_required(r, e) && check_together(r, e);
+    return check_required(r, e) && check_together(r, e) && speech_choose(r, e) &&
+           speech_variables(r, e);
 }
 
 void api_close(api_request *r)
 {
+    json_decref(r->callable);
+    json_decref(r->own_variables);
     json_decref(r->body);
+    json_decref(r->original);
     mem_free(r->stop_ids);
     mem_free((void *)r->terms.bias);
     str_free(&r->ignored);

@@ -3,8 +3,10 @@
 #define PESC_SERVE_API_API_H
 
 #include "base/json.h"
+#include "chat/chat_callgrammar.h"
 #include "infer/sampler.h"
 #include "serve/api/constraint.h"
+#include "serve/api/dialect.h"
 #include "serve/apierror.h"
 
 enum {
@@ -16,7 +18,8 @@ enum {
     API_MAX_STOP_BYTES = 256,
     API_MAX_CHOICES = 128,
     API_MAX_TOP = 20,
-    API_MAX_TOOLS = 128,
+    API_MAX_TOOLS = 1024,
+    API_MAX_NAME = 128, /* bytes of the name of a tool */
 };
 
 typedef enum api_endpoint {
@@ -26,18 +29,34 @@ typedef enum api_endpoint {
     API_DETOKENIZE = 8,
     API_TEMPLATE = 16,
     API_NATIVE = 32, /* llama.cpp's own completions */
+    /* These are read as API_CHAT, in another dialect: */
+    API_MESSAGES = 64,
+    API_COUNT = 128, /* the tokens of a message */
+    API_RESPONSES = 256,
+    API_EMBEDDINGS = 512,
 } api_endpoint;
 
 /* Fields that the request does not have are at their defaults. Texts and values are borrowed from
  * `body`. */
 typedef struct api_request {
-    json_t *body;
+    json_t *body;     /* of a chat, whatever the dialect */
+    json_t *original; /* the body of another dialect; NULL: it is a chat's own */
     api_endpoint endpoint;
+    api_dialect dialect;
     const char *model; /* NULL: the one that is loaded */
     const json_t *prompt, *messages, *tokens;
-    const json_t *tools;     /* an array of functions; NULL: none */
-    const json_t *variables; /* chat_template_kwargs, an object; NULL: none */
-    int64_t max_tokens;      /* -1: none given */
+    const json_t *tools; /* an array of functions; NULL: none */
+    json_t *callable;    /* an array of those that may be called; NULL: there are no tools */
+    call_choice choice;
+    bool explicit_choice; /* tool_choice is given */
+    bool one_function;    /* it names one */
+    bool one_call;
+    const json_t *variables;     /* chat_template_kwargs, an object; NULL: none */
+    json_t *own_variables;       /* of other fields; NULL: none */
+    const json_t *all_variables; /* both; NULL: none */
+    bool thoughts;               /* they are told from the content */
+    bool shows_thoughts;         /* and are part of the answer */
+    int64_t max_tokens;          /* -1: none given */
     int64_t n;
     pesc_sample_options sample; /* of it the sampler's options count */
     bool has_seed;
@@ -49,6 +68,8 @@ typedef struct api_request {
     size_t n_stop_ids;
     int64_t top;        /* most likely tokens to report at each place; -1: no log-probabilities */
     int64_t prompt_top; /* the same of the prompt, as vLLM reports it; -1: not wanted */
+    int64_t dimensions; /* of an embedding; 0: all */
+    bool base64;        /* an embedding is written so */
     bool logprobs, echo, ignore_eos, include_stop, return_token_ids, tokens_as_ids, return_routes,
         timings;
     bool stream, include_usage, continuous_usage;
@@ -78,6 +99,16 @@ bool api_ids(const json_t *v, const char *param, int64_t vocab, int32_t **ids, s
              api_error *e);
 /* Whether every element of the array is an integer. */
 bool api_is_ids(const json_t *v);
+
+/* ---- speechfields.c: calls of tools, and thoughts ---- */
+
+bool speech_tools(api_request *r, const json_t *v, api_error *e);
+bool speech_effort(api_request *r, const char *field, const json_t *v, api_error *e);
+bool speech_thinking(api_request *r, bool thinks, api_error *e);
+bool speech_format(api_request *r, const json_t *v, api_error *e);
+/* When all fields are read: */
+bool speech_choose(api_request *r, api_error *e);
+bool speech_variables(api_request *r, api_error *e);
 
 /* ---- bodytext.c: what must be known of a body's JSON text before it is parsed ----
  *

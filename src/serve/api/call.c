@@ -3,8 +3,9 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
-#include "base/utf8.h"
 #include "serve/api/endpoints.h"
+#include "serve/api/responsestore.h"
+#include "serve/api/speech.h"
 
 #include <xxhash.h>
 
@@ -20,15 +21,16 @@ enum { DEFAULT_TOKENS = 16 }; /* of a completion */
 static bool check_lengths(call *c, api_error *e)
 {
     const pesc_server *s = c->x->srv;
-    int64_t asked = c->api.max_tokens;
+    bool embeds = c->api.endpoint == API_EMBEDDINGS;
+    int64_t asked = embeds ? 0 : c->api.max_tokens;
+    const char *field = c->api.messages ? "messages" : embeds ? "input" : "prompt";
     for (size_t i = 0; i < c->prompts.n; i++) {
         int64_t n = (int64_t)c->prompts.all[i].ids.n;
         if (n == 0)
-            return api_refuse(e, 400, NULL, "prompt",
+            return api_refuse(e, 400, NULL, field,
                               "the prompt has no tokens, expected at least one");
         if (n + (asked != 0) > s->context)
-            return api_refuse(e, 400, "context_length_exceeded",
-                              c->api.messages ? "messages" : "prompt",
+            return api_refuse(e, 400, "context_length_exceeded", field,
                               "the prompt has %lld tokens and exceeds the available context size: "
                               "the maximum context length of this server is %d tokens",
                               (long long)n, s->context);
@@ -45,7 +47,7 @@ static bool check_choices(const call *c, api_error *e)
 {
     const pesc_serve_options *o = &c->x->srv->opt;
     int64_t most = o->max_queue + o->max_streams, n = (int64_t)c->prompts.n * c->api.n;
-    if (n <= most)
+    if (n <= most || c->api.endpoint == API_EMBEDDINGS)
         return true;
     return api_refuse(e, 400, "too_many_choices", c->prompts.n > 1 ? "prompt" : "n",
                       "the request asks for %lld choices (%zu prompts, n %lld), expected at most "
@@ -70,23 +72,6 @@ static bool set_reports(call *c, api_error *e)
     return c->expert_counts || api_failed(e, fail_nomem("counts of experts", n));
 }
 
-/* What is left out of a schema goes into the header of ignored fields. */
-static bool set_grammar(call *c, api_error *e)
-{
-    const constraint *asked = &c->api.constraint;
-    str ignored = { 0 };
-    char shown[400];
-    bool good = constraint_compile(c->x->srv->grammars, asked, c->api.lenient ? &ignored : NULL,
-                                   &c->grammar, e);
-    if (good && ignored.n > 2) {
-        utf8_visible(shown, sizeof shown, ignored.p + 2,
-                     ignored.n - 2); /* it has names of theirs */
-        str_printf(&c->x->ignored, "%s%s: %s", c->x->ignored.n ? ", " : "", asked->field, shown);
-    }
-    str_free(&ignored);
-    return good;
-}
-
 /* ---- where texts end ---- */
 
 /* The stop strings and ids of the request hold also where the model's own ends do not. */
@@ -101,7 +86,10 @@ static pesc_status add_ends(call *c)
     if (c->api.ignore_eos)
         return PESC_OK;
     TRY(answer_ends_add_model(&c->ends, m));
-    return c->api.endpoint == API_CHAT ? answer_ends_add_stops(&c->ends, m, stops, n) : PESC_OK;
+    if (c->api.endpoint != API_CHAT)
+        return PESC_OK;
+    TRY(speech_ends(c));
+    return answer_ends_add_stops(&c->ends, m, stops, n);
 }
 
 /* ---- choices ---- */
@@ -150,8 +138,13 @@ static bool prepare(call *c, api_error *e)
 {
     const pesc_server *s = c->x->srv;
     c->model = models_find(s, c->api.model, e);
-    if (!c->model || !set_reports(c, e) || !prompts_read(&c->prompts, &s->prompts, &c->api, e) ||
-        !check_choices(c, e) || !check_lengths(c, e) || !set_grammar(c, e))
+    if (!c->model || !set_reports(c, e) || !responsestore_go_on(c, e) ||
+        !prompts_read(&c->prompts, &s->prompts, &c->api, e) || !check_choices(c, e) ||
+        !check_lengths(c, e))
+        return false;
+    if (c->api.endpoint == API_EMBEDDINGS)
+        return embeddings_open(c, e);
+    if (!speech_open(c, e))
         return false;
     bool pieces = s->m->tok && (c->api.logprobs || c->api.prompt_top >= 0);
     pesc_status st = pieces ? decode_open(&c->pieces, s->m->tok, 0) : PESC_OK;
@@ -176,7 +169,11 @@ static call *call_open(exchange *x)
     x->request = (api_request){ 0 };
     c->created = (int64_t)clock_wall();
     c->queued = clock_seconds();
-    snprintf(c->id, sizeof c->id, "%s-%s", c->api.endpoint == API_CHAT ? "chatcmpl" : "cmpl",
+    static const char *const dialects[] = {
+        [DIALECT_CHAT] = "chatcmpl-", [DIALECT_MESSAGES] = "msg_", [DIALECT_RESPONSES] = "resp_"
+    };
+    snprintf(c->id, sizeof c->id, "%s%s",
+             c->api.endpoint == API_CHAT ? dialects[c->api.dialect] : "cmpl-",
              x->id + sizeof "req-" - 1);
     if (prepare(c, &x->error))
         return c;
@@ -194,6 +191,7 @@ void call_free(call *c)
     answer_ends_free(&c->ends);
     decode_close(c->pieces);
     mem_free(c->expert_counts);
+    mem_free(c->vectors);
     prompts_close(&c->prompts);
     grammar_close(c->grammar);
     api_close(&c->api);

@@ -5,6 +5,7 @@
 #ifndef PESC_SERVE_API_CALL_H
 #define PESC_SERVE_API_CALL_H
 
+#include "chat/chat_turn.h"
 #include "infer/answer.h"
 #include "serve/exchange.h"
 #include "serve/api/prompts.h"
@@ -43,6 +44,14 @@ typedef struct choice {
     bool runs;     /* it has a slot */
     bool begun;    /* a stream has its first event */
     answer answer;
+    chat_turn *turn;      /* of a chat: what the answer says; NULL otherwise */
+    size_t told;          /* bytes of the text that the turn has, */
+    size_t controls_told; /* and control tokens */
+    size_t part,
+        part_sent;         /* of the turn: the part that events go on with, and its bytes in them */
+    size_t blocks, events; /* of other dialects: parts that are over, events so far */
+    int64_t thought_tokens;       /* tokens of its thoughts */
+    bool part_begun;              /* a call: its name is in an event */
     size_t sent;                  /* bytes of its text that are in events */
     size_t ids_sent;              /* of its tokens */
     size_t chars;                 /* code points so far, with those of an echo */
@@ -74,7 +83,10 @@ struct call {
     int32_t n_top;      /* most likely tokens that each log-probability has */
     int32_t max_tokens; /* of the longest choice; 0: prompts are scored only */
     bool has_terms;
+    float *vectors;        /* embeddings: [prompts, hidden size]; NULL otherwise */
+    size_t n_vectors;      /* that are computed */
     grammar *grammar;      /* of the answers; NULL: any text */
+    turn_rules turn;       /* how the answers of a chat are taken apart */
     decode_stream *pieces; /* of single tokens; NULL: none are reported, or there is no tokenizer */
     answer_ends ends;      /* those of the request, the model and the chat format */
     uint64_t scope;
@@ -94,6 +106,13 @@ struct call {
 void call_free(call *c);               /* NULL is allowed */
 int64_t call_generated(const call *c); /* tokens, of all choices */
 
+/* ---- embeddings.c ---- */
+
+/* Makes room. False: *e says why not. */
+bool embeddings_open(call *c, api_error *e);
+/* The vector of the next prompt; *more: others are left. For the engine's thread. */
+pesc_status embeddings_next(call *c, bool *more);
+
 /* ---- choice.c: the text of a choice ---- */
 
 pesc_status choice_open(choice *c);
@@ -104,6 +123,9 @@ pesc_status choice_logprob(choice *c, const sched_row *r);
 pesc_status choice_routed(choice *c, const sched_routes *r);
 /* A generated token. *more: false: the text ends with it. */
 pesc_status choice_token(choice *c, int32_t id, bool *more);
+/* The id of the call that is part i of its turn. */
+enum { CALL_ID_ROOM = 160 };
+void choice_call_id(const choice *c, size_t i, char id[CALL_ID_ROOM]);
 /* Nothing follows. `finish` holds unless the text has ended otherwise. */
 pesc_status choice_finish(choice *c, const char *finish);
 

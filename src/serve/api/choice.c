@@ -2,6 +2,11 @@
 
 #include "base/mem.h"
 
+#include <xxhash.h>
+
+#include <stdio.h>
+#include <string.h>
+
 /* ---- log-probabilities ---- */
 
 static pesc_status add_logprob(choice *c, logprob_list *to, const token_logprob *n,
@@ -80,6 +85,10 @@ pesc_status choice_open(choice *c)
                            .keep_stop = of->api.include_stop,
                            .decode = PESC_SKIP_SPECIAL | DECODE_AT_ONCE };
     c->chars = of->api.echo ? p->chars : 0;
+    if (of->api.endpoint == API_CHAT) {
+        rules.controls = of->turn.speech != NULL;
+        TRY(chat_turn_open(&c->turn, &of->turn));
+    }
     if (of->api.logprobs && of->api.echo)
         TRY(add_logprob(c, &c->logprobs,
                         &(token_logprob){ .id = p->ids.ids[0], .before = -1, .none = true }, NULL));
@@ -89,11 +98,62 @@ pesc_status choice_open(choice *c)
 void choice_close(choice *c)
 {
     matcher_close(c->matcher);
+    chat_turn_close(c->turn);
     answer_close(&c->answer);
     mem_free(c->logprobs.all);
     mem_free(c->prompt_logprobs.all);
     mem_free(c->top);
     mem_free(c->routes);
+}
+
+/* Gives the turn what has become certain. */
+static pesc_status tell(choice *c)
+{
+    const answer *a = &c->answer;
+    while (c->turn && (c->told < a->certain || c->controls_told < a->n_controls)) {
+        const answer_control *k =
+            c->controls_told < a->n_controls ? &a->controls[c->controls_told] : NULL;
+        size_t to = k && k->at < a->certain ? k->at : a->certain;
+        if (to > c->told)
+            TRY(chat_turn_text(c->turn, answer_text(a) + c->told, to - c->told));
+        c->told = to;
+        if (!k || k->at > a->certain)
+            break;
+        TRY(chat_turn_control(c->turn, k->id));
+        c->controls_told++;
+    }
+    return PESC_OK;
+}
+
+/* That of the model, or one of the server's making, the same whenever it is asked for. */
+void choice_call_id(const choice *c, size_t i, char id[CALL_ID_ROOM])
+{
+    static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
+    enum { N_LETTERS = sizeof letters - 1, LONG = 24, SHORT = 9 };
+    size_t n;
+    const turn_part *p = &chat_turn_parts(c->turn, &n)[i];
+    const call_format *f = c->of->turn.speech->calls;
+    bool nine = f->ids == CALL_IDS_NINE;
+    if (p->id || f->ids == CALL_IDS_COUNTED) {
+        size_t before = 0;
+        for (size_t k = 0; k < i; k++)
+            before += chat_turn_parts(c->turn, &n)[k].kind == TURN_CALL;
+        if (p->id)
+            snprintf(id, CALL_ID_ROOM, "%s", p->id);
+        else
+            snprintf(id, CALL_ID_ROOM, "functions.%.128s:%zu", p->name, before);
+        return;
+    }
+    const char *prefix = nine ? "" : "call_";
+    size_t at = strlen(prefix), end = at + (nine ? SHORT : LONG);
+    memcpy(id, prefix, at);
+    uint64_t seed = (uint64_t)c->index << 32 | i, bits = 0;
+    for (size_t k = 0; at < end; k++, bits /= N_LETTERS) {
+        if (k % 8 == 0)
+            bits = XXH3_64bits_withSeed(c->of->id, strlen(c->of->id), seed + (k << 20));
+        id[at++] = letters[bits % N_LETTERS];
+    }
+    id[at] = '\0';
 }
 
 pesc_status choice_token(choice *c, int32_t id, bool *more)
@@ -102,12 +162,31 @@ pesc_status choice_token(choice *c, int32_t id, bool *more)
     TRY(answer_token(&c->answer, id));
     c->chars += prompts_chars(answer_text(&c->answer) + before, c->answer.decoded.n - before);
     *more = c->answer.end == ANSWER_GROWS;
+    TRY(tell(c));
+    if (c->turn && chat_turn_thinks(c->turn))
+        c->thought_tokens++;
     return PESC_OK;
+}
+
+static size_t calls_of(const choice *c)
+{
+    size_t n = 0, calls = 0;
+    const turn_part *p = c->turn ? chat_turn_parts(c->turn, &n) : NULL;
+    for (size_t i = 0; i < n; i++)
+        calls += p[i].kind == TURN_CALL;
+    return calls;
 }
 
 pesc_status choice_finish(choice *c, const char *finish)
 {
     pesc_status s = answer_finish(&c->answer);
     c->finish = c->answer.end == ANSWER_GROWS ? finish : "stop";
+    if (s == PESC_OK && c->turn)
+        s = tell(c);
+    if (s == PESC_OK && c->turn)
+        s = chat_turn_finish(c->turn);
+    if (s == PESC_OK && strcmp(c->finish, "stop") == 0 && !c->of->api.one_function &&
+        calls_of(c) > 0)
+        c->finish = "tool_calls";
     return s;
 }

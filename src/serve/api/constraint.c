@@ -1,6 +1,7 @@
 #include "serve/api/constraint.h"
 
 #include "base/mem.h"
+#include "chat/chat_callgrammar.h"
 
 #include <pthread.h>
 #include <string.h>
@@ -154,6 +155,29 @@ bool constraint_take(constraint *c, const char *field, const json_t *v, api_erro
                           c->field);
     if (one.field)
         *c = one;
+    return true;
+}
+
+bool constraint_rule(const constraint *c, str *out)
+{
+    json_t *parsed = NULL;
+    if (c->choices) {
+        for (size_t i = 0; i < json_array_size(c->choices); i++) {
+            const json_t *text = json_array_get(c->choices, i);
+            str_puts(out, i ? "| " : "");
+            gbnf_text(json_string_value(text), json_string_length(text), out);
+        }
+        return true;
+    }
+    if (c->kind != PESC_GRAMMAR_SCHEMA ||
+        (c->text && json_parse(&parsed, c->text, strlen(c->text), c->field) != PESC_OK))
+        return false;
+    str_puts(out, "%json ");
+    if (parsed || c->schema)
+        json_put(out, parsed ? parsed : c->schema, JSON_COMPACT);
+    else
+        str_puts(out, "{\"type\":\"object\"}");
+    json_decref(parsed);
     return true;
 }
 

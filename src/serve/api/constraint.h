@@ -25,6 +25,10 @@ typedef struct grammar_cache grammar_cache;
 pesc_status grammar_cache_open(grammar_cache **out, pesc_model *m); /* m: borrowed */
 void grammar_cache_close(grammar_cache *k);                         /* NULL is allowed */
 
+/* Appends what the constraint asks for as the right side of a rule of GBNF. False: its kind cannot
+ * be one. */
+bool constraint_rule(const constraint *c, str *out);
+
 /* The grammar of a constraint, which is then also the caller's, for grammar_close(). ignored: NULL,
  * or where the keywords go that cannot be enforced, separated by ", "; NULL makes them an error. */
 bool constraint_compile(grammar_cache *k, const constraint *c, str *ignored, grammar **out,

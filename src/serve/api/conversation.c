@@ -2,6 +2,8 @@
 
 #include "base/mem.h"
 
+#include <xxhash.h>
+
 #include <string.h>
 
 /* ---- one message ---- */
@@ -85,6 +87,51 @@ static bool read_calls(json_t *message, size_t number, bool as_text, api_error *
     return true;
 }
 
+/* Ids of calls in the shape that the family insists on: another one becomes a digest of it, the
+ * same for the call and its result. */
+static bool map_id(json_t *of, const char *key)
+{
+    static const char letters[] = "abcdefghijklmnopqrstuvwxyz0123456789";
+    const char *id = json_string_value(json_object_get(of, key));
+    char nine[10] = "";
+    size_t n = id ? strlen(id) : 0;
+    if (!id || (n == 9 && strspn(id, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                                     "0123456789") == n))
+        return true;
+    uint64_t bits = XXH3_64bits(id, n);
+    for (size_t i = 0; i < 9; i++, bits /= 36)
+        nine[i] = letters[bits % 36];
+    return json_object_set_new(of, key, json_string(nine)) == 0;
+}
+
+static bool map_ids(const chat_speech *s, json_t *message)
+{
+    json_t *calls = json_object_get(message, "tool_calls");
+    bool good = true;
+    if (!s->calls || s->calls->ids != CALL_IDS_NINE)
+        return true;
+    for (size_t i = 0; good && i < json_array_size(calls); i++)
+        good = map_id(json_array_get(calls, i), "id");
+    return good && map_id(message, "tool_call_id");
+}
+
+/* Thoughts that clients send back have three names; templates read reasoning_content, and those of
+ * messages with headers `thinking`. */
+static bool name_thoughts(const chat_speech *s, json_t *message)
+{
+    static const char *const names[] = { "reasoning_content", "reasoning", "thinking" };
+    bool headers = s->calls && s->calls->channels;
+    json_t *thought = NULL;
+    for (size_t i = 0; i < 3 && !thought; i++) {
+        thought = json_object_get(message, names[i]);
+        thought = json_is_string(thought) ? thought : NULL;
+    }
+    json_incref(thought);
+    for (size_t i = 0; i < 3; i++)
+        json_object_del(message, names[i]);
+    return !thought || json_object_set_new(message, names[headers ? 2 : 0], thought) == 0;
+}
+
 /* Fields of a message: those that a template may use, and those that clients send back with an
  * answer although they say nothing. */
 static bool check_keys(const json_t *message, size_t number, api_error *e)
@@ -92,10 +139,10 @@ static bool check_keys(const json_t *message, size_t number, api_error *e)
     static const struct {
         const char *key;
         bool used;
-    } rows[] = { { "role", true },          { "content", true },      { "name", true },
-                 { "tool_calls", true },    { "tool_call_id", true }, { "reasoning_content", true },
-                 { "refusal", false },      { "audio", false },       { "annotations", false },
-                 { "function_call", false } };
+    } rows[] = { { "role", true },       { "content", true },      { "name", true },
+                 { "tool_calls", true }, { "tool_call_id", true }, { "reasoning_content", true },
+                 { "reasoning", true },  { "thinking", true },     { "refusal", false },
+                 { "audio", false },     { "annotations", false }, { "function_call", false } };
     enum { N = sizeof rows / sizeof *rows };
     const char *key;
     json_t *v;
@@ -135,18 +182,20 @@ static const char *role_of(const json_t *message, size_t number, api_error *e)
 
 /* A copy of the message as the template expects it: one text, arguments of calls as it takes them.
  * NULL: *e says why. */
-static json_t *read_message(const json_t *v, size_t number, const chat_writer *chat, bool lenient,
+static json_t *read_message(const json_t *v, size_t number, const prompt_maker *p, bool lenient,
                             api_error *e)
 {
     str text = { 0 };
     const char *role = role_of(v, number, e);
     bool good = role && (lenient || check_keys(v, number, e)) &&
-                read_content(json_object_get(v, "content"), number, chat_joint(chat), &text, e);
+                read_content(json_object_get(v, "content"), number, chat_joint(p->chat), &text, e);
     json_t *m = good ? json_deep_copy(v) : NULL;
     if (good && (!m || json_object_set_new(m, "role", json_string(role)) != 0 ||
                  json_object_set_new(m, "content", json_stringn(text.p, text.n)) != 0))
         good = api_failed(e, fail_nomem("a message", text.n));
-    good = good && read_calls(m, number, chat_takes_text_arguments(chat), e);
+    good = good && read_calls(m, number, chat_takes_text_arguments(p->chat), e) &&
+           (map_ids(p->speech, m) || api_failed(e, fail_nomem("a message", 0))) &&
+           (name_thoughts(p->speech, m) || api_failed(e, fail_nomem("a message", 0)));
     str_free(&text);
     if (good)
         return m;
@@ -156,22 +205,43 @@ static json_t *read_message(const json_t *v, size_t number, const chat_writer *c
 
 /* ---- all of them ---- */
 
-static bool encode(const prompt_maker *m, const api_request *r, const json_t *all, id_list *out,
+/* Looks at what the template wrote last. */
+static bool find_thought(const prompt_maker *m, const chat_request *talk, thought_state *thought,
+                         api_error *e)
+{
+    str opening = { 0 };
+    const char *begin = NULL, *end = NULL, *mark;
+    if (!m->speech->think_end || talk->end == CHAT_WHOLE)
+        return true;
+    pesc_status s = chat_opening(m->chat, talk, &opening);
+    const char *text = opening.p ? opening.p : "";
+    for (mark = text; (mark = strstr(mark, m->speech->thought->begin)); mark++)
+        begin = mark;
+    for (mark = text; (mark = strstr(mark, m->speech->thought->end)); mark++)
+        end = mark;
+    *thought = !begin && !end                   ? THOUGHT_FREE
+               : begin && !(end && end > begin) ? THOUGHT_OPEN
+                                                : THOUGHT_CLOSED;
+    str_free(&opening);
+    return s == PESC_OK || api_failed(e, s);
+}
+
+static bool encode(const prompt_maker *m, const api_request *r, const json_t *all, prompt *out,
                    api_error *e)
 {
     chat_request talk = { .messages = all,
                           .tools = r->tools,
-                          .variables = r->variables,
+                          .variables = r->all_variables,
                           .end = r->continue_final_message  ? CHAT_GO_ON
                                  : r->add_generation_prompt ? CHAT_PROMPT
                                                             : CHAT_WHOLE };
-    pesc_status s = chat_write(m->chat, &talk, NULL, out, NULL);
+    pesc_status s = chat_write(m->chat, &talk, NULL, &out->ids, NULL);
     if (s != PESC_OK) {
         api_failed(e, s);
         memcpy(e->param, "messages", sizeof "messages");
         return false;
     }
-    return true;
+    return find_thought(m, &talk, &out->thought, e);
 }
 
 /* What the chosen format cannot write must not be dropped silently. */
@@ -197,7 +267,7 @@ static bool check_format(const prompt_maker *m, const api_request *r, api_error 
     return true;
 }
 
-bool conversation_encode(const prompt_maker *m, const api_request *r, id_list *out, api_error *e)
+bool conversation_encode(const prompt_maker *m, const api_request *r, prompt *out, api_error *e)
 {
     size_t n = json_array_size(r->messages);
     if (!json_is_array(r->messages) || n == 0 || n > API_MAX_MESSAGES)
@@ -208,7 +278,7 @@ bool conversation_encode(const prompt_maker *m, const api_request *r, id_list *o
     json_t *all = json_array();
     bool good = all || api_failed(e, fail_nomem("messages", n));
     for (size_t i = 0; good && i < n; i++) {
-        json_t *one = read_message(json_array_get(r->messages, i), i + 1, m->chat, r->lenient, e);
+        json_t *one = read_message(json_array_get(r->messages, i), i + 1, m, r->lenient, e);
         good = one &&
                (json_array_append_new(all, one) == 0 || api_failed(e, fail_nomem("messages", n)));
     }

@@ -4,9 +4,22 @@
 #include <string.h>
 
 /* Endpoints in metrics; 0: paths that are not known. */
-enum { E_OTHER, E_COMPLETION, E_CHAT, E_TOKENS, E_MODELS, E_STATE, E_PAGE, N_ENDPOINTS };
-static const char *const endpoints[N_ENDPOINTS] = { "other",  "completions", "chat", "tokens",
-                                                    "models", "state",       "page" };
+enum {
+    E_OTHER,
+    E_COMPLETION,
+    E_CHAT,
+    E_TOKENS,
+    E_MODELS,
+    E_STATE,
+    E_PAGE,
+    E_RESPONSES,
+    E_MESSAGES,
+    E_EMBEDDINGS,
+    N_ENDPOINTS
+};
+static const char *const endpoints[N_ENDPOINTS] = { "other",    "completions", "chat", "tokens",
+                                                    "models",   "state",       "page", "responses",
+                                                    "messages", "embeddings" };
 
 static const route paths[] = {
     { "GET", "/", handle_page, true, E_PAGE, 0 },
@@ -32,13 +45,16 @@ static const route paths[] = {
     { "POST", "/detokenize", handle_detokenize, false, E_TOKENS, API_DETOKENIZE },
     { "GET", "/tokenizer_info", handle_tokenizer_info, false, E_TOKENS, 0 },
     { "POST", "/apply-template", handle_template, false, E_TOKENS, API_TEMPLATE },
-    { "POST", "/v1/responses", handle_unsupported, false, E_OTHER, 0 },
-    { "POST", "/v1/messages", handle_unsupported, false, E_OTHER, 0 },
-    { "POST", "/v1/embeddings", handle_unsupported, false, E_OTHER, 0 },
+    { "POST", "/v1/responses", handle_generation, false, E_RESPONSES, API_RESPONSES },
+    { "POST", "/v1/messages", handle_generation, false, E_MESSAGES, API_MESSAGES },
+    { "POST", "/v1/messages/count_tokens", handle_count, false, E_TOKENS, API_COUNT },
+    { "POST", "/v1/embeddings", handle_generation, false, E_EMBEDDINGS, API_EMBEDDINGS },
+    { "POST", "/embeddings", handle_generation, false, E_EMBEDDINGS, API_EMBEDDINGS },
 };
 enum { N_PATHS = sizeof paths / sizeof *paths };
 static const char offered[] =
-    "/v1/chat/completions, /v1/completions, /completion, /v1/models, /health, /tokenize, "
+    "/v1/chat/completions, /v1/completions, /v1/responses, /v1/messages, /v1/embeddings, "
+    "/v1/messages/count_tokens, /completion, /v1/models, /health, /tokenize, "
     "/detokenize, /tokenizer_info, /apply-template, /metrics, /version, /v1/requests, /slots, "
     "/props and /v1/experts";
 

@@ -22,9 +22,9 @@ route_handler handle_generation;           /* call.c */
 route_handler handle_experts;              /* expertload.c */
 route_handler handle_models, handle_model; /* models.c */
 route_handler handle_health, handle_version, handle_requests, handle_slots, handle_props,
-    handle_metrics, handle_unsupported; /* monitor.c */
-route_handler handle_page;              /* page.c */
-route_handler handle_tokenize, handle_detokenize, handle_tokenizer_info,
+    handle_metrics;        /* monitor.c */
+route_handler handle_page; /* page.c */
+route_handler handle_count, handle_tokenize, handle_detokenize, handle_tokenizer_info,
     handle_template; /* tokens.c */
 
 #endif

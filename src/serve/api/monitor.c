@@ -18,13 +18,6 @@ bool handle_version(exchange *x)
     return exchange_reply(x, json_pack("{s:s}", "version", pesc_version()));
 }
 
-bool handle_unsupported(exchange *x)
-{
-    return api_refuse(&x->error, 501, "not_implemented", NULL,
-                      "%s is not implemented; use /v1/chat/completions or /v1/completions",
-                      x->path);
-}
-
 bool handle_metrics(exchange *x)
 {
     pesc_server *s = x->srv;

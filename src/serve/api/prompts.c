@@ -33,20 +33,26 @@ pesc_status prompts_piece(decode_stream *d, const tokenizer *t, int32_t before, 
 
 /* ---- prompts ---- */
 
+/* The field that has the prompts. */
+static const char *field_of(const api_request *r)
+{
+    return r->endpoint == API_EMBEDDINGS ? "input" : "prompt";
+}
+
 static bool read_prompt(const prompt_maker *m, const api_request *r, const json_t *v, prompt *p,
                         api_error *e)
 {
     if (!json_is_string(v)) {
-        bool good = api_ids(v, "prompt", m->vocab, &p->ids.ids, &p->ids.n, e);
+        bool good = api_ids(v, field_of(r), m->vocab, &p->ids.ids, &p->ids.n, e);
         p->ids.cap = p->ids.n;
         return good;
     }
     size_t n = json_string_length(v);
     if (n > API_MAX_TEXT)
-        return api_refuse(e, 400, "string_too_long", "prompt",
-                          "prompt: has %zu bytes, expected at most %d", n, API_MAX_TEXT);
+        return api_refuse(e, 400, "string_too_long", field_of(r),
+                          "%s: has %zu bytes, expected at most %d", field_of(r), n, API_MAX_TEXT);
     if (!m->tok)
-        return api_refuse(e, 400, NULL, "prompt", "the model has no tokenizer: give token ids");
+        return api_refuse(e, 400, NULL, field_of(r), "the model has no tokenizer: give token ids");
     unsigned flags =
         (r->parse_special ? PESC_PARSE_SPECIAL : 0u) | (r->add_special ? PESC_ADD_SPECIAL : 0u);
     pesc_status s = tokenizer_encode(m->tok, json_string_value(v), n, flags, &p->ids);
@@ -119,7 +125,7 @@ static bool read_all(prompt_list *p, const prompt_maker *m, const api_request *r
 {
     for (size_t i = 0; i < p->n; i++) {
         const json_t *v = many ? json_array_get(many, i) : r->prompt;
-        bool good = r->messages ? conversation_encode(m, r, &p->all[i].ids, e)
+        bool good = r->messages ? conversation_encode(m, r, &p->all[i], e)
                                 : read_prompt(m, r, v, &p->all[i], e);
         if (good && r->messages && r->endpoint == API_TOKENIZE && r->add_special)
             good = add_specials(m, &p->all[i].ids, e);
@@ -135,13 +141,13 @@ bool prompts_read(prompt_list *p, const prompt_maker *m, const api_request *r, a
     bool many = json_is_array(v) && (!api_is_ids(v) || json_array_size(v) == 0);
     *p = (prompt_list){ .n = many ? json_array_size(v) : 1 };
     if (v && !json_is_string(v) && !json_is_array(v))
-        return api_refuse(e, 400, NULL, "prompt",
-                          "prompt: found %s, expected a string, an array of strings, token ids, or "
+        return api_refuse(e, 400, NULL, field_of(r),
+                          "%s: found %s, expected a string, an array of strings, token ids, or "
                           "an array of arrays of token ids",
-                          json_kind(v));
+                          field_of(r), json_kind(v));
     if (p->n == 0 || p->n > API_MAX_PROMPTS)
-        return api_refuse(e, 400, NULL, "prompt", "prompt: found %zu prompts, expected 1 to %d",
-                          p->n, API_MAX_PROMPTS);
+        return api_refuse(e, 400, NULL, field_of(r), "%s: found %zu prompts, expected 1 to %d",
+                          field_of(r), p->n, API_MAX_PROMPTS);
     if (!(p->all = mem_zalloc(p->n, sizeof *p->all)))
         return api_failed(e, fail_nomem("prompts", p->n * sizeof *p->all));
     return read_all(p, m, r, many ? v : NULL, e);

@@ -5,11 +5,19 @@
 #include "serve/api/api.h"
 #include "chat/chat.h"
 
+/* What the chat template has written of a thought when the answer begins. */
+typedef enum thought_state {
+    THOUGHT_FREE,   /* nothing: the model may begin with one */
+    THOUGHT_OPEN,   /* its beginning: the answer begins inside it */
+    THOUGHT_CLOSED, /* its end: there is none */
+} thought_state;
+
 typedef struct prompt {
     id_list ids;
     str text;        /* as it is echoed; only if the request echoes */
     size_t *offsets; /* [ids.n]: code points of the text before each token; likewise */
     size_t chars;    /* code points of the text */
+    thought_state thought;
 } prompt;
 
 typedef struct prompt_list {
@@ -21,6 +29,7 @@ typedef struct prompt_list {
 typedef struct prompt_maker {
     const tokenizer *tok;    /* NULL: only token ids are possible */
     const chat_writer *chat; /* of conversations */
+    const chat_speech *speech;
     int64_t vocab;
 } prompt_maker;
 
@@ -32,7 +41,7 @@ void prompts_close(prompt_list *p); /* also one that is all zeros */
  * are applied. A message may have what OpenAI's API allows in it, as far as the model's own
  * template can use it; what is not known is refused by name, or, where requests may have unknown
  * fields, passed to the template. */
-bool conversation_encode(const prompt_maker *m, const api_request *r, id_list *out, api_error *e);
+bool conversation_encode(const prompt_maker *m, const api_request *r, prompt *out, api_error *e);
 
 /* Appends the text that one token adds after another (-1: after none), invalid UTF-8 replaced. d:
  * an open stream of t, which is used anew. */

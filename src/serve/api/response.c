@@ -181,10 +181,16 @@ json_t *response_ids(const int32_t *ids, size_t n)
 
 static json_t *usage_of(const call *c, json_int_t out)
 {
-    json_int_t in = c->prompt_tokens;
-    return json_pack("{s:I, s:I, s:I, s:{s:I}}", "prompt_tokens", in, "completion_tokens", out,
-                     "total_tokens", in + out, "prompt_tokens_details", "cached_tokens",
-                     (json_int_t)c->cached_tokens);
+    json_int_t in = c->prompt_tokens, thought = 0;
+    for (size_t i = 0; i < c->n_choices; i++)
+        thought += c->choices[i].thought_tokens;
+    json_t *v = json_pack("{s:I, s:I, s:I, s:{s:I}}", "prompt_tokens", in, "completion_tokens", out,
+                          "total_tokens", in + out, "prompt_tokens_details", "cached_tokens",
+                          (json_int_t)c->cached_tokens);
+    if (c->turn.thoughts)
+        json_object_set_new(v, "completion_tokens_details",
+                            json_pack("{s:I}", "reasoning_tokens", thought));
+    return v;
 }
 
 /* Everything but choices and usage. */
@@ -279,29 +285,81 @@ static json_t *choice_json(const choice *c, const char *key, json_t *says, size_
                      logprobs_of(c, from, c->logprobs.n), "finish_reason", finish);
 }
 
-static json_t *whole_choice(const choice *c)
+/* The text of all parts of a kind; *n counts them. */
+static json_t *said(const choice *c, turn_kind kind, size_t *n)
+{
+    size_t parts;
+    const turn_part *p = chat_turn_parts(c->turn, &parts);
+    str all = { 0 };
+    *n = 0;
+    for (size_t i = 0; i < parts; i++)
+        if (p[i].kind == kind) {
+            str_add(&all, p[i].text.p, p[i].text.n);
+            ++*n;
+        }
+    json_t *v = json_stringn(all.p ? all.p : "", all.n);
+    str_free(&all);
+    return v;
+}
+
+static json_t *call_of(const choice *c, size_t i)
+{
+    size_t n;
+    char id[CALL_ID_ROOM];
+    const turn_part *p = &chat_turn_parts(c->turn, &n)[i];
+    choice_call_id(c, i, id);
+    return json_pack("{s:s, s:s, s:{s:s, s:s%}}", "id", id, "type", "function", "function", "name",
+                     p->name, "arguments", p->text.p ? p->text.p : "", p->text.n);
+}
+
+/* The message of a chat: content is null beside calls where the model said none. */
+json_t *response_message(const choice *c)
+{
+    size_t thoughts, contents, parts;
+    const turn_part *p = chat_turn_parts(c->turn, &parts);
+    json_t *thought = said(c, TURN_THOUGHT, &thoughts), *text = said(c, TURN_CONTENT, &contents);
+    json_t *calls = json_array();
+    for (size_t i = 0; i < parts; i++)
+        if (p[i].kind == TURN_CALL)
+            json_array_append_new(calls, call_of(c, i));
+    bool called = json_array_size(calls) > 0;
+    json_t *m = json_pack("{s:s, s:O, s:n}", "role", "assistant", "content",
+                          called && contents == 0 ? json_null() : text, "refusal");
+    if (thoughts && c->of->api.shows_thoughts) {
+        json_object_set(m, "reasoning_content", thought);
+        json_object_set(m, "reasoning", thought);
+    }
+    if (called)
+        json_object_set(m, "tool_calls", calls);
+    json_decref(calls);
+    json_decref(thought);
+    json_decref(text);
+    return m;
+}
+
+static json_t *whole_text(const choice *c)
 {
     str all = { 0 };
-    bool chat = c->of->api.endpoint == API_CHAT;
     if (c->of->api.echo && c->prompt->text.p)
         str_add(&all, c->prompt->text.p, c->prompt->text.n);
     str_add(&all, answer_text(&c->answer), c->answer.n);
     str_puts(&all, "");
     json_t *text = json_stringn(all.p ? all.p : "", all.n);
     str_free(&all);
-    json_t *says =
-        chat ? json_pack("{s:s, s:o, s:n}", "role", "assistant", "content", text, "refusal") : text;
-    json_t *v = choice_json(c, chat ? "message" : "text", says, 0, c->finish);
+    return text;
+}
+
+static json_t *whole_choice(const choice *c)
+{
+    bool chat = c->of->api.endpoint == API_CHAT;
+    json_t *v = choice_json(c, chat ? "message" : "text",
+                            chat ? response_message(c) : whole_text(c), 0, c->finish);
     add_reports(c, v);
     return v;
 }
 
-void response_whole(const call *c, str *out)
+static void chat_whole(const call *c, str *out)
 {
-    if (c->api.endpoint == API_NATIVE) {
-        native_whole(c, out);
-        return;
-    }
     json_t *choices = json_array();
     for (size_t i = 0; i < c->n_choices; i++)
         json_array_append_new(choices, whole_choice(&c->choices[i]));
@@ -311,6 +369,21 @@ void response_whole(const call *c, str *out)
         json_object_set_new(v, "usage", usage_of(c, call_generated(c))) == 0)
         json_put(out, v, JSON_COMPACT);
     json_decref(v);
+}
+
+void response_whole(const call *c, str *out)
+{
+    static void (*const dialects[])(const call *c, str *out) = {
+        [DIALECT_CHAT] = chat_whole,
+        [DIALECT_MESSAGES] = messages_whole,
+        [DIALECT_RESPONSES] = responses_whole,
+    };
+    if (c->api.endpoint == API_NATIVE)
+        native_whole(c, out);
+    else if (c->vectors)
+        embeddings_whole(c, out);
+    else
+        dialects[c->api.dialect](c, out);
 }
 
 /* ---- events ---- */
@@ -341,12 +414,11 @@ static json_t *running_usage(const call *c)
     return c->api.include_usage && c->api.continuous_usage ? usage_of(c, sent) : NULL;
 }
 
-/* An event with a text and the log-probabilities that have come since the last. finish: why the
- * choice ends with it; NULL: it does not. */
-static void put_text(choice *c, const char *text, size_t n, const char *finish, str *out)
+/* An event with what the choice says and the log-probabilities that have come since the last.
+ * finish: why the choice ends with it; NULL: it does not. */
+static void put_says(choice *c, json_t *says, const char *finish, str *out)
 {
     bool chat = c->of->api.endpoint == API_CHAT;
-    json_t *says = chat ? json_pack("{s:s%}", "content", text, n) : json_stringn(text, n);
     json_t *v = choice_json(c, chat ? "delta" : "text", says, c->logprobs_sent, finish);
     add_reports(c, v);
     c->logprobs_sent = c->logprobs.n;
@@ -368,26 +440,80 @@ static void put_begin(choice *c, str *out)
                             "assistant", "content", "logprobs", "finish_reason"),
                   running_usage(of), out);
     else if (of->api.echo && c->prompt->text.n)
-        put_text(c, c->prompt->text.p, c->prompt->text.n, NULL, out);
+        put_says(c, json_stringn(c->prompt->text.p, c->prompt->text.n), NULL, out);
+}
+
+static json_t *call_delta(size_t index, json_t *more)
+{
+    json_t *one = json_pack("{s:I}", "index", (json_int_t)index);
+    if (more)
+        json_object_update(one, more);
+    json_decref(more);
+    return json_pack("{s:[o]}", "tool_calls", one);
+}
+
+/* What is new of a part: of a call first its name, then its arguments. */
+static void put_part(choice *c, const turn_part *p, size_t index, str *out)
+{
+    const char *text = (p->text.p ? p->text.p : "") + c->part_sent;
+    size_t n = p->text.n - c->part_sent;
+    char id[CALL_ID_ROOM];
+    if (p->kind == TURN_CALL && !c->part_begun) {
+        choice_call_id(c, c->part, id);
+        put_says(
+            c,
+            call_delta(index, json_pack("{s:s, s:s, s:{s:s, s:s}}", "id", id, "type", "function",
+                                        "function", "name", p->name, "arguments", "")),
+            NULL, out);
+        c->part_begun = true;
+    }
+    c->part_sent = p->text.n;
+    if (n == 0)
+        return;
+    if (p->kind == TURN_CALL)
+        put_says(c, call_delta(index, json_pack("{s:{s:s%}}", "function", "arguments", text, n)),
+                 NULL, out);
+    else if (p->kind == TURN_CONTENT)
+        put_says(c, json_pack("{s:s%}", "content", text, n), NULL, out);
+    else if (c->of->api.shows_thoughts)
+        put_says(c, json_pack("{s:s%, s:s%}", "reasoning_content", text, n, "reasoning", text, n),
+                 NULL, out);
+}
+
+/* What is new of the turn. */
+static void put_turn(choice *c, str *out)
+{
+    size_t n, calls = 0;
+    const turn_part *p = chat_turn_parts(c->turn, &n);
+    for (size_t i = 0; i < c->part && i < n; i++)
+        calls += p[i].kind == TURN_CALL;
+    while (c->part < n) {
+        put_part(c, &p[c->part], calls, out);
+        if (c->part + 1 == n)
+            return;
+        calls += p[c->part++].kind == TURN_CALL;
+        c->part_sent = 0;
+        c->part_begun = false;
+    }
 }
 
 /* The end of a chat is an event of its own, without content; that of a completion comes with its
  * last text, as clients of OpenAI's API and of vLLM meet it. */
-void response_events(choice *c, str *out)
+static void chat_events(choice *c, str *out)
 {
     call *of = c->of;
     bool chat = of->api.endpoint == API_CHAT;
-    if (of->api.endpoint == API_NATIVE) {
-        native_events(c, out);
-        return;
-    }
     put_begin(c, out);
-    bool more = c->answer.certain > c->sent;
+    if (chat)
+        put_turn(c, out);
+    bool more = !chat && c->answer.certain > c->sent;
     bool rest = c->finish && (c->logprobs_sent < c->logprobs.n || c->routes_sent < c->n_routed ||
                               (of->api.return_token_ids && c->ids_sent < c->answer.ids.n));
     bool ends = c->finish && !chat;
-    if (more || rest || ends)
-        put_text(c, answer_text(&c->answer) + c->sent, c->answer.certain - c->sent,
+    if (rest && chat)
+        put_says(c, json_pack("{s:s}", "content", ""), NULL, out);
+    else if (more || ends)
+        put_says(c, json_stringn(answer_text(&c->answer) + c->sent, c->answer.certain - c->sent),
                  ends ? c->finish : NULL, out);
     c->sent = c->answer.certain;
     if (c->finish)
@@ -399,9 +525,22 @@ void response_events(choice *c, str *out)
                   running_usage(of), out);
 }
 
+void response_events(choice *c, str *out)
+{
+    static void (*const dialects[])(choice * c, str * out) = {
+        [DIALECT_CHAT] = chat_events,
+        [DIALECT_MESSAGES] = messages_events,
+        [DIALECT_RESPONSES] = responses_events,
+    };
+    if (c->of->api.endpoint == API_NATIVE)
+        native_events(c, out);
+    else
+        dialects[c->of->api.dialect](c, out);
+}
+
 void response_last_events(call *c, str *out)
 {
-    if (c->api.endpoint == API_NATIVE)
+    if (c->api.endpoint == API_NATIVE || c->api.dialect != DIALECT_CHAT)
         return;
     if (c->api.include_usage)
         put_event(c, NULL, usage_of(c, call_generated(c)), out);

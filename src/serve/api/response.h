@@ -3,6 +3,7 @@
 #define PESC_SERVE_API_RESPONSE_H
 
 #include "serve/api/call.h"
+#include "serve/api/responsestore.h"
 
 /* The answer to a request that is not streamed. */
 void response_whole(const call *c, str *out);
@@ -23,6 +24,20 @@ json_t *response_token(const tokenizer *t, int32_t id);
 /* The bytes of a token as a list, which need not be UTF-8; text: its text. t NULL: those of text.
  */
 json_t *response_bytes(const tokenizer *t, int32_t id, const str *text);
+
+/* The message of a chat. */
+json_t *response_message(const choice *c);
+
+/* ---- messages_response.c, responses_response.c: other dialects ---- */
+
+void messages_whole(const call *c, str *out);
+void messages_events(choice *c, str *out);
+void responses_whole(const call *c, str *out);
+void responses_events(choice *c, str *out);
+
+/* ---- embeddings.c ---- */
+
+void embeddings_whole(const call *c, str *out);
 
 /* ---- native.c: for llama.cpp's own endpoint ---- */
 

@@ -88,11 +88,20 @@ bool handle_detokenize(exchange *x)
 
 bool handle_template(exchange *x)
 {
-    id_list ids = { 0 };
-    if (conversation_encode(&x->srv->prompts, &x->request, &ids, &x->error))
-        return reply_text(x, &ids, NULL);
-    mem_free(ids.ids);
+    prompt p = { 0 };
+    if (conversation_encode(&x->srv->prompts, &x->request, &p, &x->error))
+        return reply_text(x, &p.ids, NULL);
+    mem_free(p.ids.ids);
     return false;
+}
+
+bool handle_count(exchange *x)
+{
+    prompt p = { 0 };
+    bool good = conversation_encode(&x->srv->prompts, &x->request, &p, &x->error);
+    json_int_t n = (json_int_t)p.ids.n;
+    mem_free(p.ids.ids);
+    return good && exchange_reply(x, json_pack("{s:I}", "input_tokens", n));
 }
 
 bool handle_tokenizer_info(exchange *x)

@@ -1,0 +1,12 @@
+/* speech: what the answers of a call may say. */
+#ifndef PESC_SERVE_API_SPEECH_H
+#define PESC_SERVE_API_SPEECH_H
+
+#include "serve/api/call.h"
+
+/* Sets c->turn and c->grammar; the prompts of the call are read. False: *e says why not. */
+bool speech_open(call *c, api_error *e);
+/* Adds control tokens that end a turn of calls. */
+pesc_status speech_ends(call *c);
+
+#endif
