@@ -6,6 +6,7 @@ import contextlib
 import json
 import math
 import pathlib
+import re
 import shutil
 import struct
 import tempfile
@@ -135,6 +136,10 @@ def calls_are_chosen(model):
         talk = [*ASK, {"role": "assistant", "content": None, "tool_calls": [call], "reasoning": "why"}, {"role": "tool", "tool_call_id": "x", "content": "warm"}]
         prompt = apply(messages=talk)
         assert "<think>why</think><tool_call>" in prompt and '"city": "Rome"' in prompt and "tool\nwarm" in prompt, prompt
+        for nothing in ("", None, "null", {}):
+            call["function"]["arguments"] = nothing
+            assert '"arguments": {}' in apply(messages=talk), nothing
+        call["function"]["arguments"] = '{"city": "Rome"}'
         assert apply(messages=[{**m, "thinking": m.get("reasoning"), "reasoning": None} for m in talk]) == prompt
     with speaking(model, template=TEMPLATE.replace("{{ t | tojson }}", "")) as s:
         body = {"messages": ASK, "tools": [{"type": "function", "function": {"name": f"f{i}"}} for i in range(1000)], "tool_choice": "required", "max_tokens": 200, "enable_thinking": False, "temperature": 0}
@@ -146,6 +151,16 @@ def calls_are_chosen(model):
         chat = lambda status=200, **f: s.json("/v1/chat/completions", {"messages": ASK, "max_tokens": 4, "tools": BOTH, **f}, status)
         assert "--tool-format" in chat(400, tool_choice="required")["error"]["message"]
         chat(), chat(tool_choice="none")
+    ids = TEMPLATE.replace("{{ m.content }}", "{{ m.tool_call_id or m.content }}").replace("{{ c.function | tojson }}", "{{ c.id }}")
+    with speaking(model, "--tool-format", "mistral", template=ids) as s:  # whose ids have nine letters and digits, those of others as well
+        (c,) = s.json("/v1/chat/completions", {"messages": ASK, "tools": BOTH, "tool_choice": NAMED, "max_tokens": 300, "temperature": 0, "enable_thinking": False})["choices"]
+        (call,) = c["message"]["tool_calls"]
+        assert len(call["id"]) == 9 and call["id"].isalnum(), call
+        talk = lambda name: [*ASK, {"role": "assistant", "tool_calls": [{**call, "id": name}]}, {"role": "tool", "tool_call_id": name, "content": "a"}]
+        prompt = lambda name: s.json("/apply-template", {"messages": talk(name)})["prompt"]
+        assert prompt(call["id"]).count(call["id"]) == 2
+        (one, two) = re.findall(r"\n([a-z0-9]{9})\n?<", prompt("call_0123456789"))
+        assert one == two and prompt("call_0123456789") != prompt("call_012345678")
     with speaking(model, "--tool-format", "llama-3", template=TEMPLATE.replace("tool_call>", "none>")) as s:
         (c,) = s.json("/v1/chat/completions", {"messages": ASK, "tools": BOTH, "tool_choice": "required", "max_tokens": 200, "temperature": 0, "enable_thinking": False})["choices"]
         check_calls(c["message"]["tool_calls"])
@@ -349,7 +364,7 @@ def embeddings_are_computed(model):
         with concurrent.futures.ThreadPoolExecutor(4) as pool:
             text = pool.submit(s.json, "/v1/completions", {"prompt": "hello", "max_tokens": 20})
             assert all(v == one for v in pool.map(lambda _: vector(), range(8))) and text.result()["usage"]
-        for bad in ({"input": None}, {"input": []}, {"input": [[]]}, {"input": ["a", 1]}, {"input": [10**6]}, {"input": ["a"] * 2049}, {"input": "a " * 5000}, {"dimensions": 0}, {"dimensions": len(one) + 1}, {"encoding_format": "x"}, {"n": 1}):
+        for bad in ({"input": None}, {"input": []}, {"input": [[]]}, {"input": ""}, {"input": ["a", ""]}, {"input": ["a", 1]}, {"input": [10**6]}, {"input": ["a"] * 2049}, {"input": "a " * 5000}, {"dimensions": 0}, {"dimensions": len(one) + 1}, {"encoding_format": "x"}, {"n": 1}):
             ask(400, **bad)
     with tempfile.TemporaryDirectory() as folder:
         copy = pathlib.Path(shutil.copytree(model, folder + "/copy"))

@@ -144,12 +144,14 @@ static bool set_stream_options(const reading *in)
 {
     const char *key;
     json_t *v;
+    bool unused; /* padding against those who measure the length of events: there is none */
     if (!json_is_object(in->v))
         return bad_type(in->e, in->name, in->v, "an object");
     json_object_foreach((json_t *)in->v, key, v)
     {
         bool *to = strcmp(key, "include_usage") == 0            ? &in->r->include_usage
                    : strcmp(key, "continuous_usage_stats") == 0 ? &in->r->continuous_usage
+                   : strcmp(key, "include_obfuscation") == 0    ? &unused
                                                                 : NULL;
         if (!to)
             return api_refuse(in->e, 400, NULL, in->name, "stream_options: \"%.40s\" is not known",

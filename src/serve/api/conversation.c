@@ -50,7 +50,8 @@ static bool parse_arguments(json_t *call, size_t number, bool as_text, api_error
         return api_refuse(e, 400, NULL, "messages",
                           "message %zu: tool_calls: a call is not one of a function with a name",
                           number);
-    bool object = !json_is_string(text), empty = json_string_length(text) == 0;
+    bool object = !json_is_string(text) && !json_is_null(text);
+    bool empty = json_string_length(text) == 0 || strcmp(json_string_value(text), "null") == 0;
     if (object && (!text || !as_text))
         return true;
     if (!object && json_parse(&parsed, empty ? "{}" : json_string_value(text),

@@ -48,6 +48,8 @@ static bool read_prompt(const prompt_maker *m, const api_request *r, const json_
         return good;
     }
     size_t n = json_string_length(v);
+    if (n == 0 && r->endpoint == API_EMBEDDINGS)
+        return api_refuse(e, 400, NULL, field_of(r), "input: found an empty string");
     if (n > API_MAX_TEXT)
         return api_refuse(e, 400, "string_too_long", field_of(r),
                           "%s: has %zu bytes, expected at most %d", field_of(r), n, API_MAX_TEXT);
