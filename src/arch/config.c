@@ -56,8 +56,8 @@ void config_free(config *c)
 
 /* ---- what the tables cannot say ---- */
 
-/* bitsandbytes' NF4 is read as it is stored, MXFP4 as what it stands for; other quantisers' tensors
- * are not. */
+/* bitsandbytes' NF4 is read as it is stored, MXFP4 and FP8 as what they stand for; other
+ * quantisers' tensors are not. */
 static pesc_status check_quantization(json_where w)
 {
     const json_t *q = json_value(w.object, "quantization_config");
@@ -72,12 +72,13 @@ static pesc_status check_quantization(json_where w)
     TRY(json_get_str(in, "quant_method", false, &method));
     TRY(json_get_str(in, "bnb_4bit_quant_type", false, &type));
     TRY(json_get_bool(in, "load_in_4bit", false, &four));
-    if (strcmp(method, "mxfp4") == 0)
+    if (strcmp(method, "mxfp4") == 0 || strcmp(method, "fp8") == 0)
         return PESC_OK;
     if (strcmp(method, "bitsandbytes") != 0)
         return fail(
             PESC_UNSUPPORTED,
-            "%s: quantization_config: found quant_method \"%s\", expected bitsandbytes or mxfp4; "
+            "%s: quantization_config: found quant_method \"%s\", expected bitsandbytes, mxfp4 or "
+            "fp8; "
             "use a model that is not quantised, or a GGUF file",
             w.file, method);
     if (!four || strcmp(type, "nf4") != 0)
@@ -149,6 +150,7 @@ static pesc_status read_topk_method(config *c, json_where w)
     const char *method = bias ? "noaux_tc" : "greedy";
     TRY(json_get_str(w, "topk_method", false, &method));
     TRY(json_get_str(w, "scoring_func", false, &score));
+    TRY(json_get_str(w, "score_function", false, &score));
     if (strcmp(score, expected) != 0)
         return fail(PESC_UNSUPPORTED, "%s: scoring_func: found \"%s\", expected %s", w.file, score,
                     expected);
@@ -357,7 +359,8 @@ static pesc_status check_experts(config *c, const char *file)
     if (!c->moe.expert_dim)
         c->moe.expert_dim = c->ffn_dim;
     if (!c->moe.shared_dim)
-        c->moe.shared_dim = c->moe.n_shared * c->moe.expert_dim;
+        c->moe.shared_dim =
+            c->moe.n_shared * (c->moe.shared_each ? c->moe.shared_each : c->moe.expert_dim);
     return PESC_OK;
 }
 
@@ -427,6 +430,8 @@ static pesc_status read_all(config *c, const config_source *src)
         c->embed_scale = sqrtf((float)c->dim);
     TRY(read_dtype(c, w));
     TRY(read_topk_method(c, w));
+    if (c->ffn_halved)
+        c->ffn_dim /= 2;
     TRY(check_heads(c, w.file));
     settle_experts(c);
     TRY(rope_read(c, w));

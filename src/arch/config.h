@@ -32,6 +32,7 @@ typedef struct moe_rule {
     float adapter_scale;  /* s of PESC */
     act_kind adapter_act; /* of adapters; gelu in the paper */
     int32_t n_shared;     /* shared experts; they are one FFN of width shared_dim */
+    int32_t shared_each;  /* F of one of them; 0: as an expert's */
     int32_t shared_dim;   /* F of the shared experts together; 0: none */
     bool shared_gate;     /* Qwen2-MoE: sigmoid(w x) times the shared output */
     bool has_bias;        /* e_score_correction_bias of the router (choosing only) */
@@ -51,7 +52,10 @@ enum { CONFIG_MAX_EOS = 8, CONFIG_MAX_ROPES = 2 };
 
 typedef struct config {
     const family *fam;
-    const char *family; /* for messages and pesc_info only */
+    const char *family;       /* for messages and pesc_info only */
+    bool ffn_halved;          /* intermediate_size is the width of gate and up together */
+    bool long_ntk, long_logn; /* use_dynamic_ntk, use_logn_attn: beyond the context it computes
+                                 something else, so longer sequences are refused */
     int32_t dim, n_layers, n_heads, n_kv_heads, head_dim, ffn_dim, vocab, context;
     float norm_eps;
     float norm_shift; /* norms multiply by w + norm_shift: 1 in Gemma, else 0 */
@@ -67,6 +71,7 @@ typedef struct config {
     float attn_width;    /* query_pre_attn_scalar */
     float attn_softcap, logit_softcap; /* z becomes cap tanh(z / cap); 0: it does not */
     float q_scale_beta; /* queries times 1 + beta ln(1 + floor(pos / original)); 0: no scale */
+    bool attn_gate;     /* what attention gives is times the sigmoid of a gate (out_gate) */
     bool sinks;         /* a logit for each head joins the softmax of attention */
     bool use_window;
     int32_t window;                    /* 0: none */

@@ -102,7 +102,12 @@ typedef enum window_rule {
     WINDOW_PATTERN,   /* all but layers window_pattern - 1, 2 window_pattern - 1, ... */
 } window_rule;
 
-enum { FAMILY_MAX_TABLES = 6 };
+/* How names of tensors begin, here and where they are written. */
+typedef struct name_rule {
+    const char *own, *written;
+} name_rule;
+
+enum { FAMILY_MAX_TABLES = 8 };
 
 struct family {
     const char *name;       /* as pesc_info says it */
@@ -112,6 +117,7 @@ struct family {
     const tensor_rule *tensors[FAMILY_MAX_TABLES];
     const fused_rule *fused; /* NULL: none; the last has no name. Of several that hold the same part
                                 files have one, and the first is written */
+    const name_rule *names;  /* NULL: as they are; the last has no name. Read by weights.c */
     window_rule window;
     const char *act_key; /* of the activation; NULL: hidden_act */
     bool adapters;       /* PESC: a dense model with adapters as experts */

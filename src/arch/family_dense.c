@@ -109,6 +109,20 @@ static const config_key exaone4_keys[] = {
     { 0 },
 };
 
+/* The first Qwen. seq_length is the context that it was trained with. */
+static const config_key qwen_keys[] = {
+    INT("kv_channels", head_dim, 1, 1 << 14, 128),
+    INT("seq_length", context, 1, MAX_CONTEXT, 2048),
+    REAL("layer_norm_epsilon", norm_eps, 1e-30, 1, 1e-6),
+    REAL("rotary_emb_base", ropes[0].theta, 1.001, 1e30, 10000),
+    REAL("rotary_pct", rotary, 1e-3, 1, 1),
+    FLAG("use_dynamic_ntk", long_ntk, true),
+    FLAG("use_logn_attn", long_logn, true),
+    TRUE_ALWAYS("no_bias"),
+    TRUE_ALWAYS("scale_attn_weights"),
+    { 0 },
+};
+
 /* ---- tensors ---- */
 
 /* HunYuan's names of the norms, which come after the rotation. */
@@ -137,6 +151,30 @@ static const fused_rule phi3_fused[] = {
 
 static const fused_rule glm4_fused[] = {
     { "mlp.gate_up_proj.weight", { "mlp.gate_proj.weight", "mlp.up_proj.weight" }, 0 },
+    { 0 },
+};
+
+/* w1 is multiplied by the activation of w2. */
+static const fused_rule qwen_fused[] = {
+    { "ln_1.weight", { "input_layernorm.weight" }, 0 },
+    { "ln_2.weight", { "post_attention_layernorm.weight" }, 0 },
+    { "attn.c_attn.weight",
+      { "self_attn.q_proj.weight", "self_attn.k_proj.weight", "self_attn.v_proj.weight" },
+      0 },
+    { "attn.c_attn.bias",
+      { "self_attn.q_proj.bias", "self_attn.k_proj.bias", "self_attn.v_proj.bias" },
+      0 },
+    { "attn.c_proj.weight", { "self_attn.o_proj.weight" }, 0 },
+    { "mlp.w2.weight", { "mlp.gate_proj.weight" }, 0 },
+    { "mlp.w1.weight", { "mlp.up_proj.weight" }, 0 },
+    { "mlp.c_proj.weight", { "mlp.down_proj.weight" }, 0 },
+    { 0 },
+};
+
+static const name_rule qwen_names[] = {
+    { "model.layers.", "transformer.h." },
+    { "model.embed_tokens.", "transformer.wte." },
+    { "model.norm.", "transformer.ln_f." },
     { 0 },
 };
 
@@ -341,6 +379,16 @@ const family dense_families[] = {
                    .qk_norm = QK_NORM_HEAD,
                    .use_window = true,
                    .rope_sliding = true },
+    },
+    {
+        .name = "qwen",
+        .model_type = "qwen",
+        .keys = { common_keys, qwen_keys },
+        .tensors = { frame_tensors, attention_tensors },
+        .fused = qwen_fused,
+        .names = qwen_names,
+        .chat = "chatml",
+        .facts = { .qkv_bias = true, .ffn_halved = true },
     },
     { 0 },
 };

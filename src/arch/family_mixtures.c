@@ -112,6 +112,15 @@ static const config_key mellum_keys[] = {
     { 0 },
 };
 
+static const config_key flex_olmo_keys[] = {
+    EXPERTS,
+    INT("num_experts_per_tok", moe.topk.k, 1, MAX_EXPERTS, 5),
+    FLAG("norm_topk_prob", moe.topk.renormalise, false),
+    FLAG("attention_bias", qkv_bias, false),
+    FLAG("attention_bias", o_bias, false),
+    { 0 },
+};
+
 /* ---- tensors ---- */
 
 /* Qwen2-MoE has one shared expert with a gate, DeepSeek several without; either is one FFN. */
@@ -326,6 +335,18 @@ const family mixture_families[] = {
                    .max_window_layers = MAX_LAYERS,
                    .n_ropes = 2,
                    .ropes = { { .theta = 5e5F }, { .theta = 1e4F } },
+                   .moe = { .kind = EXPERT_FFN } },
+    },
+    {
+        .name = "flex_olmo",
+        .model_type = "flex_olmo",
+        .causal = "FlexOlmoForCausalLM",
+        .keys = { common_keys, flex_olmo_keys },
+        .tensors = { frame_tensors, attention_tensors, qk_norm_tensors, norm_after_tensors,
+                     expert_tensors },
+        .facts = { .norms = NORM_AFTER,
+                   .qk_norm = QK_NORM_ROW,
+                   .ropes = { { .theta = 5e5F } },
                    .moe = { .kind = EXPERT_FFN } },
     },
     { 0 },

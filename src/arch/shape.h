@@ -78,6 +78,7 @@ typedef struct block {
     tensor attn_norm, ffn_norm; /* [C] f32: before the sublayers; absent: none */
     tensor ffn_post, attn_post; /* [C] f32: of what they add; absent: none */
     linear q, k, v, o;          /* [H,C] [K,C] [K,C] [C,H] */
+    linear out_gate;            /* [O,C]: what o reads is times its sigmoid; absent: it is not */
     tensor q_norm, k_norm;      /* [head_dim], or [H] and [K]; absent: none */
     tensor sinks;               /* [heads] f32 or absent */
     mla mla;

@@ -71,7 +71,14 @@ void device_leave(device_call *c);
 
 /* ACT_CLAMPED is that of gpt-oss: x sigmoid(1.702 x) with x at most 7; where it gates a GLU, the
  * other factor is limited to -7 and 7, and 1 is added to it. */
-typedef enum act_kind { ACT_SILU, ACT_GELU, ACT_GELU_TANH, ACT_RELU, ACT_CLAMPED } act_kind;
+typedef enum act_kind {
+    ACT_SILU,
+    ACT_GELU,
+    ACT_GELU_TANH,
+    ACT_RELU,
+    ACT_CLAMPED,
+    ACT_SIGMOID, /* gates the output of attention */
+} act_kind;
 
 /* out = scale * product (+ bias row) (+ out). The shapes of one linear layer w [O,I]:
  *   MM_NT forward  out [T,O] = a [T,I] * b [O,I]^T

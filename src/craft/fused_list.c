@@ -3,6 +3,7 @@
 #include "arch/fused.h"
 #include "base/mem.h"
 
+#include <stdio.h>
 #include <string.h>
 
 void fused_list_free(fused_list *j)
@@ -70,6 +71,19 @@ static void add_fused(fused_list *j, const tensor_list *list, const fused_layout
     memcpy(t->ne, l->ne, (size_t)l->nd * sizeof *l->ne);
 }
 
+/* The beginnings of names as the family writes them. */
+static void rename_all(fused_list *j, const family *f)
+{
+    for (const name_rule *r = f->names; r && r->own; r++)
+        for (size_t i = 0; i < j->n_tensors; i++) {
+            char old[sizeof *j->names];
+            size_t n = strlen(r->own);
+            memcpy(old, j->names[i], sizeof old);
+            if (strncmp(old, r->own, n) == 0)
+                snprintf(j->names[i], sizeof old, "%s%.100s", r->written, old + n);
+        }
+}
+
 static void add_bytes(fused_list *j)
 {
     for (size_t i = 0; i < j->n_tensors; i++) {
@@ -104,6 +118,7 @@ pesc_status fused_list_make(fused_list *j, const tensor_list *list, const config
             add_fused(j, list, &l, i);
         }
     }
+    rename_all(j, target->fam);
     add_bytes(j);
     return PESC_OK;
 }

@@ -6,6 +6,8 @@
 #include "base/str.h"
 #include "format/bnb.h"
 #include "format/mxfp4.h"
+#include "format/textpart.h"
+#include "format/fp8.h"
 #include "format/gguf.h"
 #include "format/peft.h"
 #include "format/safetensors.h"
@@ -127,6 +129,7 @@ static pesc_status read_config(hfdir *h, layout *l)
     h->config_file = l->config;
     l->config = NULL;
     TRY(read_object(&h->config, h->config_file));
+    TRY(textpart_take(&h->config, h->config_file, &h->text_part));
     TRY(io_find(&generation, l->base, "generation_config.json"));
     if (!generation)
         return PESC_OK;
@@ -186,6 +189,9 @@ static pesc_status read_weights(hfdir *h, const layout *l)
         TRY(l->source->read(h->ws, l->weights));
     TRY(bnb_group(h->ws));
     TRY(mxfp4_group(h->ws));
+    TRY(fp8_group(h->ws, h->config, h->config_file));
+    if (h->text_part)
+        TRY(textpart_keep(h->ws));
     if (!l->moe)
         return PESC_OK;
     TRY(torchbin_read(h->ws, l->moe));
@@ -241,8 +247,10 @@ static pesc_status open_any(hfdir *h, unsigned flags)
         if (flags & HFDIR_CONFIG && str_ends(h->root, ".json")) {
             h->format = "config";
             h->config_file = mem_strdup(h->root);
-            return h->config_file ? read_object(&h->config, h->root)
-                                  : fail_nomem(h->root, strlen(h->root));
+            if (!h->config_file)
+                return fail_nomem(h->root, strlen(h->root));
+            TRY(read_object(&h->config, h->root));
+            return textpart_take(&h->config, h->config_file, &h->text_part);
         }
         TRY(gguf_is(h->root, &gguf_file));
         if (gguf_file)

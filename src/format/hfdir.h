@@ -18,6 +18,7 @@ typedef struct hfdir {
     char *top;          /* what that stands for: of a run its newest checkpoint; else as `root` */
     char *root;         /* the model on the disk that was opened */
     char *config_file;  /* for messages: ".../config.json" or the .gguf */
+    bool text_part;     /* of a multimodal model: textpart.h */
     json_t *config;     /* config.json, or its equal made from GGUF metadata */
     json_t *generation; /* generation_config.json, or NULL */
     weights *ws;        /* NULL with HFDIR_NO_WEIGHTS, or for a configuration alone */

@@ -2,6 +2,7 @@
 #include "format/safetensors.h"
 
 #include "base/mem.h"
+#include "format/fp8.h"
 #include "format/jscan.h"
 
 #include <stdlib.h>
@@ -40,9 +41,15 @@ const char *const safetensors_dtypes[DT_COUNT] = {
 };
 
 /* What the format has besides. */
-static const char *const other_dtypes[] = { "F4",      "F6_E2M3", "F6_E3M2",     "F8_E4M3",
-                                            "F8_E5M2", "F8_E8M0", "F8_E4M3FNUZ", "F8_E5M2FNUZ",
-                                            "U16",     "U32",     "U64",         "C64" };
+static const char *const other_dtypes[] = { "F4",          "F6_E2M3",     "F6_E3M2", "F8_E5M2",
+                                            "F8_E4M3FNUZ", "F8_E5M2FNUZ", "U16",     "U32",
+                                            "U64",         "C64" };
+
+/* One byte a number, read as what it stands for: bf16 holds every value. */
+static const struct {
+    const char *name;
+    pesc_status (*read)(const weight *w, int64_t first, int64_t n, float *out);
+} bytes_of[] = { { "F8_E4M3", fp8_read_e4m3 }, { "F8_E8M0", fp8_read_e8m0 } };
 
 static pesc_status read_dtype(reader *r, entry *e)
 {
@@ -54,6 +61,12 @@ static pesc_status read_dtype(reader *r, entry *e)
             return PESC_OK;
         }
     }
+    for (size_t i = 0; i < sizeof bytes_of / sizeof *bytes_of; i++)
+        if (strcmp(r->word.p, bytes_of[i].name) == 0) {
+            e->w.dt = DT_U8;
+            e->w.read = bytes_of[i].read;
+            return PESC_OK;
+        }
     for (size_t i = 0; i < sizeof other_dtypes / sizeof *other_dtypes; i++)
         if (strcmp(r->word.p, other_dtypes[i]) == 0)
             return fail(PESC_UNSUPPORTED, "%s: tensor %s: has dtype %s, which pesc does not read",
@@ -173,6 +186,10 @@ static pesc_status read_tensor(reader *r, size_t at)
     e.w.name = r->key.p;
     e.w.data = r->data + begin;
     e.w.bytes = bytes;
+    if (e.w.read) {
+        e.w.dt = DT_BF16;
+        e.w.unpermute_heads = -1;
+    }
     TRY(weights_add(r->ws, &e.w));
     return keep_range(r, &e);
 }

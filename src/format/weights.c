@@ -65,16 +65,37 @@ pesc_status weights_add_file(weights *ws, io_map *map)
     return PESC_OK;
 }
 
-/* Hugging Face's name for what PEFT and sparsetral call otherwise; the bytes written. */
+/* How names begin, and what is read for it: text inside a multimodal model, the first Qwen, Ling.
+ */
+static const struct {
+    const char *file, *own;
+} beginnings[] = {
+    { "language_model.model.", "model." },
+    { "language_model.lm_head.", "lm_head." },
+    { "model.language_model.", "model." },
+    { "transformer.h.", "model.layers." },
+    { "transformer.wte.", "model.embed_tokens." },
+    { "transformer.ln_f.", "model.norm." },
+    { "model.word_embeddings.", "model.embed_tokens." },
+};
+
+/* Hugging Face's name for what PEFT, sparsetral and others call otherwise; the bytes written. */
 static size_t canonical(char out[WEIGHTS_MAX_NAME + 16], const char *name)
 {
     static const char wrapper[] = "base_model.model.", experts[] = ".moe_adapter.experts.";
     if (str_starts(name, wrapper))
         name += sizeof wrapper - 1;
+    const char *begins = "";
+    for (size_t i = 0; i < sizeof beginnings / sizeof *beginnings; i++)
+        if (str_starts(name, beginnings[i].file)) {
+            begins = beginnings[i].own;
+            name += strlen(beginnings[i].file);
+            break;
+        }
     const char *at = strstr(name, experts);
     int head = at ? (int)(at - name + (ptrdiff_t)sizeof experts - 1) : 0;
     bool bare = at && name[head] >= '0' && name[head] <= '9';
-    return (size_t)snprintf(out, WEIGHTS_MAX_NAME + 16, "%.*s%s%s", head, name,
+    return (size_t)snprintf(out, WEIGHTS_MAX_NAME + 16, "%s%.*s%s%s", begins, head, name,
                             bare ? "expert_" : "", name + head);
 }
 

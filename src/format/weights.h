@@ -2,10 +2,10 @@
  *
  * Readers (safetensors, gguf, torchbin) fill one table; bind.c, the only consumer of names, asks by
  * name. Names are Hugging Face's in every case: the GGUF reader translates, and the table itself
- * drops PEFT's "base_model.model." and writes sparsetral's "moe_adapter.experts.3." as Camelidae's
- * "moe_adapter.experts.expert_3.". Nothing here touches weight bytes until a weights_read_ function
- * is asked for them; they may be at any address, so no other code may cast w->data without looking
- * at its alignment. */
+ * drops PEFT's "base_model.model." and the prefixes of weights.c's table, and writes sparsetral's
+ * "moe_adapter.experts.3." as Camelidae's "moe_adapter.experts.expert_3.". Nothing here touches
+ * weight bytes until a weights_read_ function is asked for them; they may be at any address, so no
+ * other code may cast w->data without looking at its alignment. */
 #ifndef PESC_FORMAT_WEIGHTS_H
 #define PESC_FORMAT_WEIGHTS_H
 

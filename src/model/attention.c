@@ -59,6 +59,10 @@ void attention_layout(attention_acts *a, arena *mem, const acts_plan *plan)
     a->k = tensor_take2(mem, plan->dt, n, kv_heads * config_qk_dim(c));
     a->v = tensor_take2(mem, plan->dt, n, kv_heads * config_v_dim(c));
     a->out = tensor_take2(mem, plan->dt, n, heads * config_v_dim(c));
+    if (c->attn_gate) {
+        a->gate = tensor_take2(mem, plan->dt, n, heads * config_v_dim(c));
+        a->gated = tensor_take2(mem, plan->dt, n, heads * config_v_dim(c));
+    }
     if (plan->train || c->sinks)
         a->lse = tensor_take2(mem, DT_F32, n, heads);
     attention_layout_partial(a, mem, plan);
@@ -78,6 +82,8 @@ void attention_grads_layout(attention_grads *g, arena *mem, const acts_plan *pla
     g->v = tensor_take2(mem, plan->dt, n, kv_heads * config_v_dim(c));
     g->out = tensor_take2(mem, plan->dt, n, heads * config_v_dim(c));
     g->delta = tensor_take2(mem, DT_F32, n, heads);
+    if (c->attn_gate)
+        g->ungated = tensor_take2(mem, plan->dt, n, heads * config_v_dim(c));
     if (!config_mla(c))
         return;
     if (c->q_lora_rank)
@@ -273,6 +279,17 @@ static attention attention_args(const pass *p, const block *b)
                         .softcap = c->attn_softcap };
 }
 
+/* What the output projection reads. */
+static tensor gate_fwd(const pass *p, const block *b, tensor out, tensor h)
+{
+    const attention_acts *a = &p->acts.attn;
+    if (!b->out_gate.w.data)
+        return out;
+    linear_fwd(p, &b->out_gate, a->gate, h);
+    p->dev->op->glu_fwd(p->dev, a->gated, a->gate, out, ACT_SIGMOID);
+    return a->gated;
+}
+
 void attention_fwd(const pass *p, const block *b, int32_t layer, tensor y, tensor h)
 {
     if (config_mla(&p->m->cfg))
@@ -293,7 +310,8 @@ void attention_fwd(const pass *p, const block *b, int32_t layer, tensor y, tenso
     p->dev->op->attention_fwd(p->dev, &args);
     if (b->sinks.data)
         p->dev->op->sink_fwd(p->dev, args.out, args.lse, b->sinks);
-    linears_fwd(p, &(linear_set){ 1, { &b->o }, { y }, p->acts.attn.o_ax }, p->acts.attn.out);
+    linears_fwd(p, &(linear_set){ 1, { &b->o }, { y }, p->acts.attn.o_ax },
+                gate_fwd(p, b, p->acts.attn.out, h));
 }
 
 /* ---- backward ---- */
@@ -382,14 +400,32 @@ static void mla_bwd(const pass *p, const block *b, const block *g, attention_flo
                (linear_flow){ f.dh, d->kv_low, f.h, .accumulate = true });
 }
 
+/* The gradient of attention's own output; that of the gate takes the gate's place. */
+static tensor gate_bwd(const pass *p, const block *b)
+{
+    const attention_acts *a = &p->acts.attn;
+    const attention_grads *d = &p->train->grads.attn;
+    if (!b->out_gate.w.data)
+        return d->out;
+    p->dev->op->glu_bwd(p->dev, &(glu_bwd){ .dgate = a->gate,
+                                            .dup = d->ungated,
+                                            .dy = d->out,
+                                            .gate = a->gate,
+                                            .up = a->out,
+                                            .act = ACT_SIGMOID });
+    return d->ungated;
+}
+
 void attention_layer_bwd(const pass *p, const block *b, const block *g, attention_flow f)
 {
     const attention_acts *a = &p->acts.attn;
     const attention_grads *d = &p->train->grads.attn;
+    const bool gated = b->out_gate.w.data;
     linears_bwd(p, &(linear_set){ 1, { &b->o }, { f.dy }, a->o_ax }, (const linear *[]){ &g->o },
-                (linear_flow){ .dx = d->out, .x = a->out });
+                (linear_flow){ .dx = d->out, .x = gated ? a->gated : a->out });
+    tensor dout = gate_bwd(p, b);
     p->dev->op->attention_bwd(p->dev, &(attention_bwd){ .fwd = attention_args(p, b),
-                                                        .dout = d->out,
+                                                        .dout = dout,
                                                         .dq = d->q,
                                                         .dk = d->k,
                                                         .dv = d->v,
@@ -400,4 +436,7 @@ void attention_layer_bwd(const pass *p, const block *b, const block *g, attentio
         mla_bwd(p, b, g, f);
     else
         standard_bwd(p, b, g, f);
+    if (gated)
+        linear_bwd(p, &b->out_gate, &g->out_gate,
+                   (linear_flow){ f.dh, a->gate, f.h, .accumulate = true });
 }

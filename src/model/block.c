@@ -20,7 +20,8 @@ void block_layout(block_acts *a, arena *mem, const acts_plan *plan)
     a->attn_h = plan->train ? tensor_take2(mem, plan->dt, n, dim) : a->h;
     if (c->norms != NORM_BEFORE) {
         a->attn_raw = tensor_take2(mem, plan->dt, n, dim);
-        a->ffn_raw = tensor_take2(mem, plan->dt, n, dim);
+        /* experts add to it, slot by slot */
+        a->ffn_raw = tensor_take2(mem, c->moe.kind == EXPERT_FFN ? DT_F32 : plan->dt, n, dim);
     }
     attention_layout(&a->attn, mem, plan);
     if (plain)
@@ -184,7 +185,12 @@ static void sparse_fwd(pass *p, const block *b)
             post_norm_fwd(p, a->ffn_raw, b->ffn_post, a->ffn_post_rstd);
         break;
     default: /* experts add to the stream in place, so not to the one that backward reads */
-        ASSERT(!post);
+        if (post) {
+            p->dev->op->zero(p->dev, a->ffn_raw.data, tensor_bytes(&a->ffn_raw));
+            moe_expert_fwd(p, b, a->ffn_raw, a->h);
+            post_norm_fwd(p, a->ffn_raw, b->ffn_post, a->ffn_post_rstd);
+            break;
+        }
         if (p->stream.x.data != p->x.data)
             p->dev->op->copy(p->dev, p->x.data, p->stream.x.data, tensor_bytes(&p->x));
         p->stream.x = p->x;
@@ -249,7 +255,7 @@ static void ffn_sublayer_bwd(const pass *p, const block *b, const block *g, tens
 {
     const block_acts *a = &p->acts;
     tensor dy = p->train->grads.dy;
-    moe_flow f = { .dh = dh, .dx = p->train->grads.dx, .h = a->h };
+    moe_flow f = { .dh = dh, .dx = b->ffn_post.data ? dy : p->train->grads.dx, .h = a->h };
     linear_flow through = { .dx = dh, .dy = dy, .x = a->h };
     if (!b->sparse) {
         ffn_bwd(p, &b->ffn, &g->ffn, &a->ffn, through);

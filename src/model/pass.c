@@ -207,10 +207,23 @@ static pesc_status check_ids(const pass *p, const token_seq *q)
     return PESC_OK;
 }
 
+/* Beyond its context the model would be computed otherwise than here. */
+static pesc_status check_length(const pass *p, const token_seq *q)
+{
+    const config *c = &p->m->cfg;
+    if ((!c->long_ntk && !c->long_logn) || q->past + q->n <= c->context)
+        return PESC_OK;
+    return fail(PESC_UNSUPPORTED,
+                "%d tokens: beyond its %d tokens this model computes attention by %s, which pesc "
+                "does not; give it shorter sequences",
+                q->past + q->n, c->context, c->long_ntk ? "use_dynamic_ntk" : "use_logn_attn");
+}
+
 static pesc_status set_seq(pass *p, int32_t s, const token_seq *q)
 {
     int32_t at = p->host.starts[s];
     TRY(check_ids(p, q));
+    TRY(check_length(p, q));
     memcpy(p->host.ids + at, q->ids, (size_t)q->n * sizeof *q->ids);
     for (int32_t i = 0; i < q->n; i++)
         p->host.pos[at + i] = q->past + i;

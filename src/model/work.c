@@ -35,10 +35,10 @@ static int64_t block_converted(const model_shape *m, const block *b, bool train)
 {
     const linear *qkv[] = { &b->q, &b->k, &b->v };
     const tensor *others[] = {
-        &b->o.w,           &b->mla.q.w,         &b->mla.q_a.w,       &b->mla.q_b.w,
-        &b->mla.kv_a.w,    &b->mla.kv_b.w,      &b->moe.gate,        &b->moe.up,
-        &b->moe.down,      &b->moe.lora_gate.a, &b->moe.lora_gate.b, &b->moe.lora_up.a,
-        &b->moe.lora_up.b, &b->moe.lora_down.a, &b->moe.lora_down.b
+        &b->o.w,           &b->out_gate.w,    &b->mla.q.w,         &b->mla.q_a.w,
+        &b->mla.q_b.w,     &b->mla.kv_a.w,    &b->mla.kv_b.w,      &b->moe.gate,
+        &b->moe.up,        &b->moe.down,      &b->moe.lora_gate.a, &b->moe.lora_gate.b,
+        &b->moe.lora_up.a, &b->moe.lora_up.b, &b->moe.lora_down.a, &b->moe.lora_down.b
     };
     int64_t n = linears(m, qkv, 3, train);
     n = most(n, ffn_converted(m, &b->ffn, train));
@@ -67,8 +67,9 @@ static void block_fp8(work_limits *w, const block *b)
     const linear *qkv[] = { &b->q, &b->k, &b->v };
     const linear *in[] = { &b->ffn.gate, &b->ffn.up };
     const linear *shared[] = { &b->moe.shared.gate, &b->moe.shared.up };
-    const linear *others[] = { &b->o,        &b->mla.q,    &b->mla.q_a,  &b->mla.q_b,
-                               &b->mla.kv_a, &b->mla.kv_b, &b->ffn.down, &b->moe.shared.down };
+    const linear *others[] = { &b->o,        &b->out_gate, &b->mla.q,
+                               &b->mla.q_a,  &b->mla.q_b,  &b->mla.kv_a,
+                               &b->mla.kv_b, &b->ffn.down, &b->moe.shared.down };
     fp8_limits(w, qkv, 3);
     fp8_limits(w, in, 2);
     fp8_limits(w, shared, 2);

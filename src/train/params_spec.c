@@ -31,6 +31,7 @@ static uint32_t target_of(const tensor_rule *r)
         { offsetof(block, k.w), TARGET_K },
         { offsetof(block, v.w), TARGET_V },
         { offsetof(block, o.w), TARGET_O },
+        { offsetof(block, out_gate.w), TARGET_GATE },
         { offsetof(block, mla.q.w), TARGET_Q },
         { offsetof(block, mla.q_a.w), TARGET_Q },
         { offsetof(block, mla.q_b.w), TARGET_Q },

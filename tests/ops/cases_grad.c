@@ -198,6 +198,8 @@ const op_test test_glu_bwd = {
         { .t = 7, .c = 1536, .flag = true, .x = DT_BF16, .o = DT_BF16 },
         { .t = 2, .c = 35, .flag = true },
         { .t = 3, .c = 65, .act = ACT_CLAMPED, .flag = true },
+        { .t = 5, .c = 99, .act = ACT_SIGMOID },
+        { .t = 3, .c = 64, .act = ACT_SIGMOID, .flag = true, .x = DT_BF16, .o = DT_BF16 },
         { .t = 1, .c = 77, .act = ACT_RELU, .x = DT_BF16, .o = DT_BF16 },
     },
     .loss = glu_loss, .gradients = { { 0, 3 }, { 1, 4 } }

@@ -17,6 +17,8 @@ double oracle_act(int act, double x)
         return 0.5 * x * (1 + tanh(sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
     case ACT_CLAMPED:
         return fmin(x, 7) / (1 + exp(-1.702 * fmin(x, 7)));
+    case ACT_SIGMOID:
+        return 1 / (1 + exp(-x));
     default:
         return x > 0 ? x : 0;
     }

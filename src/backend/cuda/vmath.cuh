@@ -106,6 +106,10 @@ template <act_kind ACT, bool COARSE> __device__ inline float vmath_act(float x, 
         float at = x > 7.0f ? 7.0f : x, rest, s = vmath_sigmoid<COARSE>(1.702f * at, rest);
         slope = x > 7.0f ? 0.0f : s * fmaf(1.702f * at, rest, 1.0f);
         return at * s;
+    } else if constexpr (ACT == ACT_SIGMOID) {
+        float rest, s = vmath_sigmoid<COARSE>(x, rest);
+        slope = s * rest;
+        return s;
     } else {
         slope = x > 0.0f ? 1.0f : 0.0f;
         return 0.0f > x ? 0.0f : x;
@@ -138,6 +142,7 @@ __device__ inline void vmath_acts(act_kind act, float (&v)[W], float (&slope)[W]
         VMATH_CASE(ACT_GELU_TANH)
         VMATH_CASE(ACT_RELU)
         VMATH_CASE(ACT_CLAMPED)
+        VMATH_CASE(ACT_SIGMOID)
     }
 #undef VMATH_CASE
 }

@@ -254,6 +254,79 @@ def deepseek(seed, **kw):
     return make
 
 
+def renamed(config_class, seed, names, keys, more, **kw):
+    """A family whose own code is not in transformers, but computes what a class there does: its tensors under its names, where the
+    rows of several are one matrix, in the order of `names`; its keys under its keys."""
+    def make(out):
+        from safetensors.torch import load_file, save_file
+        family(config_class, seed, v4=True, **kw)(out)
+        def order(name):
+            return [i for i, (old, _) in enumerate(names) if old in name][:1]
+        whole, state = load_file(out / "model.safetensors"), {}
+        for name in sorted(whole, key=order):
+            new = name
+            for old, own in names:
+                new = new.replace(old, own)
+            state[new] = torch.cat([state[new], whole[name]]) if new in state else whole[name]
+        save_file(state, out / "model.safetensors", metadata={"format": "pt"})
+        path = out / "config.json"
+        c = {keys.get(k, k): v for k, v in json.loads(path.read_text()).items() if k not in ("architectures", "layer_types")}
+        path.write_text(json.dumps({**c, **more}, indent=2) + "\n")
+    return make
+
+
+def fp8(config, seed, block):
+    """Linears in FP8 with scales, for blocks or for each matrix. transformers needs a GPU for it, so its logits are those of the
+    numbers that the codes stand for, in bf16."""
+    def make(out):
+        from safetensors.torch import load_file, save_file
+        load = hf.AutoModelForImageTextToText if hasattr(config, "text_config") else hf.AutoModelForCausalLM
+        model = load.from_config(config, attn_implementation="eager").float()
+        randomise(model, seed)
+        randomise_buffers(model, seed)
+        model.save_pretrained(out)
+        (out / "generation_config.json").unlink(missing_ok=True)
+        state = load_file(out / "model.safetensors")
+        codes = {}
+        for name in [n for n in state if n.endswith("_proj.weight") and "vision" not in n]:
+            x = state[name]
+            rows, cols = block or x.shape
+            grid = [-(-x.shape[0] // rows), -(-x.shape[1] // cols)]
+            tiles = torch.zeros(grid[0] * rows, grid[1] * cols)
+            tiles[:x.shape[0], :x.shape[1]] = x
+            tiles = tiles.reshape(grid[0], rows, grid[1], cols)
+            scale = tiles.abs().amax((1, 3), keepdim=True) / 448
+            code = (tiles / scale).to(torch.float8_e4m3fn)
+            def cut(t):
+                return t.reshape(grid[0] * rows, grid[1] * cols)[:x.shape[0], :x.shape[1]].contiguous()
+            state[name] = cut(code.float() * scale).bfloat16().float()
+            codes[name] = cut(code)
+            codes[name + "_scale_inv"] = scale.reshape(grid if block else ())
+            if not block:
+                codes[name.replace("weight", "activation_scale")] = torch.tensor(0.5)
+        save_file(state, out / "model.safetensors", metadata={"format": "pt"})
+        record(load.from_pretrained(out, attn_implementation="eager", dtype=torch.float32), out, seed)
+        save_file({**state, **codes}, out / "model.safetensors", metadata={"format": "pt"})
+        path = out / "config.json"
+        c = json.loads(path.read_text())
+        c["quantization_config"] = {"quant_method": "fp8", "weight_block_size": block}
+        path.write_text(json.dumps(c, indent=2) + "\n")
+    return make
+
+
+def multimodal(config, seed):
+    """The text of a model that also sees: its tensors stand among those of the other parts."""
+    def make(out):
+        model = hf.AutoModelForImageTextToText.from_config(config, attn_implementation="eager")
+        randomise(model, seed)
+        save(model, out, seed)
+    return make
+
+
+VISION = dict(hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=2, image_size=16, patch_size=8)
+GLM4_MOE = dict(n_routed_experts=12, num_experts_per_tok=3, moe_intermediate_size=20, n_shared_experts=1, first_k_dense_replace=1,
+                routed_scaling_factor=2.5, use_qk_norm=True, attention_bias=True, partial_rotary_factor=0.5)
+
 FP4 = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6])
 
 
@@ -428,6 +501,33 @@ FIXTURES = {
                      layer_types=["sliding_attention", "full_attention", "sliding_attention"], mlp_layer_types=["dense", "sparse", "sparse"],
                      rope_parameters={"full_attention": YARN, "sliding_attention": rope("default", 5000.0)}, **DENSE),
     "exaone4": family(hf.Exaone4Config, 49, sliding_window=9, sliding_window_pattern=2, **DENSE),
+    "flex_olmo": family(hf.FlexOlmoConfig, 61, num_experts=5, num_experts_per_tok=4, norm_topk_prob=True,
+                        **{**DENSE, "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 20}),
+    "afmoe": family(hf.AfmoeConfig, 51, num_experts=6, num_experts_per_tok=2, moe_intermediate_size=20, num_shared_experts=2,
+                    num_dense_layers=1, route_scale=1.7, mup_enabled=True, sliding_window=9, global_attn_every_n_layers=2, **DENSE),
+    "bailing_moe_v2": renamed(hf.Glm4MoeConfig, 52,
+                              [(".self_attn.q_proj.", ".attention.query_key_value."), (".self_attn.k_proj.", ".attention.query_key_value."),
+                               (".self_attn.v_proj.", ".attention.query_key_value."), (".self_attn.o_proj.", ".attention.dense."),
+                               (".self_attn.q_norm.", ".attention.query_layernorm."), (".self_attn.k_norm.", ".attention.key_layernorm."),
+                               (".gate.e_score_correction_bias", ".gate.expert_bias"), ("model.embed_tokens.", "model.word_embeddings.")],
+                              {"n_routed_experts": "num_experts", "n_shared_experts": "num_shared_experts", "attention_bias": "use_qkv_bias"},
+                              dict(model_type="bailing_moe_v2", score_function="sigmoid", partial_rotary_factor=0.5,
+                                   moe_shared_expert_intermediate_size=20, moe_router_enable_expert_bias=True),
+                              n_group=4, topk_group=2, **GLM4_MOE, **{**DENSE, "head_dim": 16}),
+    "qwen": renamed(hf.Qwen2Config, 53,
+                    [(".self_attn.q_proj.", ".attn.c_attn."), (".self_attn.k_proj.", ".attn.c_attn."), (".self_attn.v_proj.", ".attn.c_attn."),
+                     (".self_attn.o_proj.", ".attn.c_proj."), (".input_layernorm.", ".ln_1."), (".post_attention_layernorm.", ".ln_2."),
+                     (".mlp.gate_proj.", ".mlp.w2."), (".mlp.up_proj.", ".mlp.w1."), (".mlp.down_proj.", ".mlp.c_proj."),
+                     ("model.layers.", "transformer.h."), ("model.embed_tokens.", "transformer.wte."), ("model.norm.", "transformer.ln_f.")],
+                    {"rms_norm_eps": "layer_norm_epsilon", "max_position_embeddings": "seq_length", "rope_theta": "rotary_emb_base"},
+                    dict(model_type="qwen", intermediate_size=104, kv_channels=12, no_bias=True, use_dynamic_ntk=True, use_logn_attn=True),
+                    **{**{k: v for k, v in DENSE.items() if k != "head_dim"}, "num_key_value_heads": 3}),
+    "mistral3": multimodal(hf.Mistral3Config(text_config=dict(model_type="ministral3", **{**BASE, **DENSE}, rope_parameters=MINISTRAL),
+                                             vision_config=dict(model_type="pixtral", head_dim=4, **VISION), tie_word_embeddings=False), 54),
+    "gemma3-multimodal": multimodal(hf.Gemma3Config(text_config=dict(**{**BASE, **DENSE}, query_pre_attn_scalar=20, sliding_window=9),
+                                                    vision_config=dict(model_type="siglip_vision_model", **VISION), mm_tokens_per_image=4), 55),
+    "deepseek_v3-fp8": fp8(hf.DeepseekV3Config(**{**BASE, **MLA}, q_lora_rank=14, n_group=1, topk_group=1), 56, [16, 12]),
+    "ministral3-fp8": fp8(hf.Ministral3Config(**{**BASE, **DENSE}, rope_parameters=MINISTRAL), 57, None),
     "peft": peft_lora,
     "bnb": bnb_nf4,
 }

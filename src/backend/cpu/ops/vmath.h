@@ -111,6 +111,11 @@ static inline vf vmath_act(act_kind act, vf x, vf *slope)
         *slope = vec_select(x > 7.0f, vec_set(0.0f), s * vec_fma(1.702f * at, rest, vec_set(1.0f)));
         return at * s;
     }
+    case ACT_SIGMOID: {
+        vf rest, s = vmath_sigmoid(x, &rest);
+        *slope = s * rest;
+        return s;
+    }
     case ACT_RELU:
         break;
     }
