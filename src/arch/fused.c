@@ -2,6 +2,7 @@
 
 #include "base/mem.h"
 #include "base/str.h"
+#include "tensor/quants.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -102,13 +103,13 @@ static pesc_status add_part(weights *ws, const weight *whole, const fused_layout
 {
     fused_place at = l->places[part];
     const int64_t expert = s->expert < 0 ? 0 : s->expert;
-    const size_t unit = dtype_block_bytes(whole->dt);
+    const size_t unit = dtype_block_bytes(whole->dt), block = dtype_block(whole->dt);
     weight w = { .name = s->name, .dt = whole->dt, .nd = s->nd, .file = whole->file };
     memcpy(w.ne, s->ne, sizeof s->ne);
     at.base += expert * l->share;
-    w.bytes = (size_t)slot_count(s) * unit;
+    w.bytes = (size_t)slot_count(s) / block * unit;
     if (l->plain && !whole->read) {
-        w.data = whole->data + (size_t)at.base * unit;
+        w.data = whole->data + (size_t)at.base / block * unit; /* rows are whole blocks */
         return weights_add_part(ws, &w);
     }
     source *from = weights_take(ws, sizeof *from);
@@ -133,7 +134,7 @@ static pesc_status check_shape(const weight *w, const fused_layout *l)
 {
     str is = { 0 }, want = { 0 };
     if (w->nd == l->nd && memcmp(w->ne, l->ne, (size_t)l->nd * sizeof *l->ne) == 0 &&
-        dtype_block(w->dt) == 1)
+        (dtype_block(w->dt) == 1 || (l->plain && quants_is(w->dt))))
         return PESC_OK;
     shape_text(&is, w->nd, w->ne);
     shape_text(&want, l->nd, l->ne);
@@ -220,4 +221,83 @@ pesc_status fused_split(const config *c, weights *ws)
         for (const fused_rule *r = c->fam->fused; r->name; r++)
             TRY(split_rule(c, ws, r, layer));
     return drop_split(c, ws);
+}
+
+/* ---- LoRA ---- */
+
+bool fused_takes_lora(const fused_layout *l)
+{
+    return l->plain && l->nd == 2 && l->parts[0].rule->flags & RULE_LINEAR;
+}
+
+/* The name of a tensor as a LoRA names its linear. */
+static bool names_module(const char *name, const char *module)
+{
+    size_t n = strlen(name) - strlen(".weight");
+    return strncmp(name, module, n) == 0 && !module[n];
+}
+
+/* The rows of B that are a part's, after the rows before it; A is that of all. */
+static pesc_status part_lora(peft *p, const peft_lora *whole, const slot *s, int64_t before,
+                             peft_lora *out)
+{
+    const int64_t rank = whole->b->ne[1];
+    const size_t n = strlen(s->name) - strlen(".weight"), unit = dtype_block_bytes(whole->b->dt);
+    char *name = weights_take(p->ws, n + 1);
+    weight *b = weights_take(p->ws, sizeof *b);
+    if (!name || !b)
+        return fail_nomem(p->dir, sizeof *b);
+    memcpy(name, s->name, n);
+    name[n] = '\0';
+    *b = *whole->b;
+    b->ne[0] = s->ne[0];
+    b->data += (size_t)(before * rank) * unit;
+    b->bytes = (size_t)(s->ne[0] * rank) * unit;
+    *out = (peft_lora){ .module = name, .a = whole->a, .b = b, .scale = whole->scale };
+    return PESC_OK;
+}
+
+static pesc_status split_lora(peft *p, size_t i, const fused_layout *l)
+{
+    const peft_lora whole = p->loras[i];
+    int64_t before = 0;
+    if (whole.b->nd != 2 || whole.b->ne[0] != l->ne[0] || whole.b->read)
+        return fail(PESC_SHAPE, "%s: module %s: lora_B has %lld rows, expected %lld", p->dir,
+                    whole.module, whole.b->nd == 2 ? (long long)whole.b->ne[0] : -1LL,
+                    (long long)l->ne[0]);
+    peft_lora *more = mem_grow(p->loras, p->n + (size_t)l->n_parts - 1, sizeof *p->loras);
+    if (!more)
+        return fail_nomem(p->dir, p->n * sizeof *more);
+    p->loras = more;
+    for (int32_t part = 0; part < l->n_parts; part++) {
+        size_t at = part ? p->n++ : i;
+        TRY(part_lora(p, &whole, &l->parts[part], before, &p->loras[at]));
+        before += l->parts[part].ne[0];
+    }
+    return PESC_OK;
+}
+
+pesc_status fused_split_loras(const config *c, peft *p)
+{
+    fused_layout l;
+    for (int32_t layer = 0; c->fam->fused && layer < c->n_layers; layer++)
+        for (const fused_rule *r = c->fam->fused; r->name; r++) {
+            if (!fused_layout_of(&l, c, r, layer) || !fused_takes_lora(&l))
+                continue;
+            for (size_t i = 0, n = p->n; i < n; i++)
+                if (names_module(l.name, p->loras[i].module))
+                    TRY(split_lora(p, i, &l));
+        }
+    return PESC_OK;
+}
+
+pesc_status fused_open_lora(peft **out, const char *dir, const config *c)
+{
+    TRY(peft_open(out, dir));
+    pesc_status s = fused_split_loras(c, *out);
+    if (s == PESC_OK)
+        return PESC_OK;
+    peft_close(*out);
+    *out = NULL;
+    return s;
 }

@@ -10,6 +10,7 @@
 #define PESC_ARCH_FUSED_H
 
 #include "arch/family.h"
+#include "format/peft.h"
 
 /* Where the elements of a part are in a fused tensor, or in the share of it that one expert has:
  * element (i, j) of a part is at
@@ -48,5 +49,16 @@ const fused_rule *fused_rule_of(const family *f, const char *rule, int32_t *part
 /* Puts the parts of all fused tensors of a table in their place; a part that is there already, as
  * of a run that trained it, stays. PESC_SHAPE: a fused tensor has another shape. */
 pesc_status fused_split(const config *c, weights *ws);
+
+/* A PEFT directory for a model of this configuration: LoRA on a matrix that files hold fused is one
+ * for each of its parts. */
+pesc_status fused_open_lora(peft **out, const char *dir, const config *c);
+
+/* The same of one that is open. */
+pesc_status fused_split_loras(const config *c, peft *p);
+
+/* Whether a fused tensor of a layer is one that a LoRA may be on: plain matrices under each other.
+ */
+bool fused_takes_lora(const fused_layout *l);
 
 #endif

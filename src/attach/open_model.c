@@ -1,5 +1,6 @@
 #include "attach/open_model.h"
 
+#include "arch/fused.h"
 #include "arch/info.h"
 #include "arch/load.h"
 #include "attach/attached.h"
@@ -154,7 +155,7 @@ static pesc_status open_all(pesc_model *m, const char *path, pesc_load_options *
     m->stop[0] = m->stop_text[0] ? m->stop_text : NULL;
     TRY(shape_open(&m->shape));
     if (lora_dir)
-        TRY(peft_open(&adapter, lora_dir));
+        TRY(fused_open_lora(&adapter, lora_dir, &m->shape.cfg));
     if (adapter)
         peft_hash(adapter, m->attached->lora_hash);
     src.ws = d->ws;

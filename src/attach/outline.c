@@ -1,6 +1,7 @@
 #include "attach/outline.h"
 
 #include "arch/bind.h"
+#include "arch/fused.h"
 #include "arch/info.h"
 #include "base/mem.h"
 #include "run/runmodel.h"
@@ -55,7 +56,7 @@ pesc_status outline_bind(outline *s, const pesc_load_options *o, int64_t process
     const char *lora_dir = NULL;
     TRY(hfdir_lora(d, o->lora && *o->lora ? o->lora : NULL, &lora_dir));
     if (lora_dir)
-        TRY(peft_open(&s->lora, lora_dir));
+        TRY(fused_open_lora(&s->lora, lora_dir, &m->cfg));
     bind_source src = { .ws = d->ws,
                         .stored = strcmp(m->cfg.dtype, "bfloat16") == 0 ? DT_BF16 : DT_F32,
                         .lora = s->lora,

@@ -1,6 +1,7 @@
 #include "attach/served_adapters.h"
 
 #include "arch/bind.h"
+#include "arch/fused.h"
 #include "attach/attached.h"
 #include "attach/extra_experts.h"
 #include "backend/memory.h"
@@ -178,9 +179,12 @@ static pesc_status open_files(pesc_model *m, struct served_adapters *sp, const s
     sp->patches = mem_zalloc(n, sizeof *sp->patches);
     if (!sp->adapters || !sp->patches)
         return fail_nomem("the served adapters", n * sizeof(peft *));
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++) {
         TRY(all[i].kind == ADAPTER_PATCH ? runmodel_patch(&sp->patches[i], all[i].dir)
                                          : runmodel_lora(&sp->adapters[i], all[i].dir, m->dir));
+        if (sp->adapters[i])
+            TRY(fused_split_loras(&m->shape.cfg, sp->adapters[i]));
+    }
     return PESC_OK;
 }
 

@@ -1,5 +1,6 @@
 /* export: a model for other programs: one row a target. What a target cannot hold is refused, never
  * left out; a LoRA, which whole models have no place for, is folded into the weights. */
+#include "arch/fused.h"
 #include "base/args.h"
 #include "base/io.h"
 #include "base/log.h"
@@ -10,6 +11,7 @@
 #include "craft/gguf_export.h"
 #include "craft/hfadapters.h"
 #include "craft/merge.h"
+#include "craft/peft_join.h"
 #include "craft/stream.h"
 #include "craft/upcycle.h"
 #include "format/modeldir.h"
@@ -129,8 +131,9 @@ static pesc_status write_matrices(const peft *adapter, const char *dir, dtype dt
     return s;
 }
 
-/* As it was, with the base it belongs to. */
-static pesc_status write_adapter_config(const char *from, const char *dir, const char *base)
+/* As it was, with the base it belongs to; `joined` (NULL: none) has LoRAs of other ranks now. */
+static pesc_status write_adapter_config(const char *from, const char *dir, const char *base,
+                                        const peft *joined)
 {
     json_t *json = NULL;
     char *path = io_join(from, "adapter_config.json");
@@ -139,6 +142,8 @@ static pesc_status write_adapter_config(const char *from, const char *dir, const
         s = configjson_default(json, "base_model_name_or_path", json_string(base));
     if (s == PESC_OK)
         s = configjson_set(json, "inference_mode", json_true());
+    if (s == PESC_OK && joined)
+        s = peft_join_describe(joined, json);
     if (s == PESC_OK)
         s = modeldir_finish(dir, "adapter_config.json", json);
     json_decref(json);
@@ -207,15 +212,20 @@ static pesc_status to_peft(target_model *p, const pesc_export_options *o)
         log_notice("%s: its adapters and routers (PESC) are not in a PEFT directory: it belongs to "
                    "this very model",
                    p->from.path);
-    TRY(peft_open(&adapter, lora_dir));
-    pesc_status s = write_matrices(adapter, p->dir, dt);
+    bool joined = false;
+    TRY(fused_open_lora(&adapter, lora_dir, &p->from.cfg));
+    pesc_status s = peft_join(adapter, &p->from.cfg, &joined);
+    if (s == PESC_OK)
+        s = write_matrices(adapter, p->dir, dt);
     if (s == PESC_OK)
         s = modeldir_copy_template(lora_dir, p->dir);
     if (s == PESC_OK)
-        s = write_adapter_config(lora_dir, p->dir, p->from.path);
+        s = write_adapter_config(lora_dir, p->dir, p->from.path, joined ? adapter : NULL);
     if (s == PESC_OK)
         p->last = "adapter_config.json";
     peft_close(adapter);
+    if (joined && dt == DT_COUNT)
+        dt = DT_F32; /* sums in another order */
     return s == PESC_OK && o->check ? compare_loras(p, lora_dir, dt) : s;
 }
 

@@ -1,5 +1,6 @@
 #include "craft/merge.h"
 
+#include "arch/fused.h"
 #include "base/args.h"
 #include "base/io.h"
 #include "base/log.h"
@@ -13,7 +14,7 @@
 pesc_status merge_fold(target_model *p, const pesc_export_options *o, const char *lora_dir,
                        peft **adapter)
 {
-    TRY(peft_open(adapter, lora_dir));
+    TRY(fused_open_lora(adapter, lora_dir, &p->from.cfg));
     p->plan.lora = *adapter;
     bool nf4 = o->merge_base && strcmp(o->merge_base, "nf4-dequant") == 0;
     if (o->merge_base && !nf4) { /* what the files hold */

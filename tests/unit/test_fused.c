@@ -8,6 +8,7 @@
 #include "support/golden.h"
 #include "support/tensors.h"
 
+#include <stdio.h>
 #include <string.h>
 
 /* The biases of gpt_oss' experts: [5,40], gate and up of width 20 in turn. */
@@ -74,11 +75,81 @@ static void test_refuses_shapes(void **state)
     weights_close(ws);
 }
 
+/* ---- LoRA ---- */
+
+enum { RANK = 2, C = 36, Q = 36, KV = 12, ROWS = Q + 2 * KV };
+
+static void read_phi3(config *c)
+{
+    json_t *json = NULL;
+    const char *file = golden_path("phi3/config.json");
+    must(json_read(&json, file, 1 << 20));
+    must(config_read(c, &(config_source){ .json = json, .file = file }));
+    json_decref(json);
+}
+
+/* A PEFT directory with LoRA on qkv_proj of layer 1, whose B has `rows` rows. */
+static const char *put_adapter(int rows, float *a, float *b)
+{
+    static const char name[] = "base_model.model.model.layers.1.self_attn.qkv_proj";
+    char a_name[128], b_name[128];
+    snprintf(a_name, sizeof a_name, "%s.lora_A.weight", name);
+    snprintf(b_name, sizeof b_name, "%s.lora_B.weight", name);
+    const test_tensor t[] = { { a_name, "F32", RANK, C, a, RANK * C * sizeof *a },
+                              { b_name, "F32", rows, RANK, b, (size_t)rows * RANK * sizeof *b } };
+    tensors_put("adapter_model.safetensors", t, 2);
+    files_text("adapter_config.json", "{\"peft_type\":\"LORA\",\"r\":2,\"lora_alpha\":6,"
+                                      "\"target_modules\":[\"qkv_proj\"]}");
+    return files_path("");
+}
+
+static void test_splits_a_lora(void **state)
+{
+    static const char *const parts[] = { "q", "k", "v" };
+    static const int64_t rows[] = { Q, KV, KV };
+    float a[RANK * C] = { 0 }, b[ROWS * RANK], got[Q * RANK];
+    config c;
+    peft *p = NULL;
+    char module[128];
+    int64_t before = 0;
+    (void)state;
+    for (int i = 0; i < ROWS * RANK; i++)
+        b[i] = (float)i;
+    read_phi3(&c);
+    must(fused_open_lora(&p, put_adapter(ROWS, a, b), &c));
+    assert_int_equal(p->n, 3);
+    for (size_t i = 0; i < 3; before += rows[i++]) {
+        const peft_lora *l = &p->loras[i];
+        snprintf(module, sizeof module, "model.layers.1.self_attn.%s_proj", parts[i]);
+        assert_string_equal(l->module, module);
+        assert_true(l->scale == 3 && l->b->ne[0] == rows[i] && l->b->ne[1] == RANK);
+        must(weights_read_f32(l->b, 0, rows[i] * RANK, got));
+        assert_memory_equal(got, b + before * RANK, (size_t)(rows[i] * RANK) * sizeof *got);
+    }
+    peft_close(p);
+    config_free(&c);
+}
+
+static void test_refuses_a_lora_of_another_shape(void **state)
+{
+    float a[RANK * C] = { 0 }, b[ROWS * RANK] = { 0 };
+    config c;
+    peft *p = NULL;
+    (void)state;
+    read_phi3(&c);
+    must_fail(fused_open_lora(&p, put_adapter(ROWS - 1, a, b), &c), PESC_SHAPE,
+              "qkv_proj: lora_B has 59 rows, expected 60");
+    assert_null(p);
+    config_free(&c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_splits),
         cmocka_unit_test(test_refuses_shapes),
+        cmocka_unit_test(test_splits_a_lora),
+        cmocka_unit_test(test_refuses_a_lora_of_another_shape),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
