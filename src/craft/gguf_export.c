@@ -173,21 +173,28 @@ static pesc_status put_tensor(job *j, size_t i, size_t *next)
     if (!gguf_place_of(&place, j->arch, s->name))
         return fail(PESC_UNSUPPORTED, "%s: a GGUF file of architecture %s has no place for %s",
                     j->p->from.path, gguf_arch_name(j->arch), s->name);
-    bool plain = s->nd == 1 || place.row || strstr(place.name, "_inp.");
+    bool plain =
+        s->nd == 1 || place.row || strstr(place.name, "_inp.") || str_ends(place.name, ".bias");
+    int64_t rows = 0;
     dtype dt = plain ? DT_F32 : type_of(j, &place, s->ne[s->nd - 1]);
     gguf_spec spec = { .dt = dt, .nd = place.row ? 1 : s->nd };
     memcpy(spec.name, place.name, sizeof spec.name);
     memcpy(spec.ne, s->ne + s->nd - spec.nd, (size_t)spec.nd * sizeof *spec.ne);
     for (*next = i; *next < j->list.n; ++*next) {
         safetensors_spec *t = &j->list.specs[*next];
-        bool same = *next == i || (place.stacked && gguf_place_of(&other, j->arch, t->name) &&
-                                   strcmp(other.name, place.name) == 0);
+        bool same = *next == i ||
+                    ((place.stacked || place.joined) && gguf_place_of(&other, j->arch, t->name) &&
+                     strcmp(other.name, place.name) == 0);
         if (!same)
             break;
         t->dt = dt;
+        rows += t->ne[0];
+        j->list.rows[*next].plus = place.plus_one ? 1 : 0;
         if (place.permuted)
             j->list.rows[*next].permute_heads = place.permuted == 'q' ? c->n_heads : c->n_kv_heads;
     }
+    if (place.joined)
+        spec.ne[0] = rows;
     if (place.stacked) {
         memmove(spec.ne + 1, spec.ne, (size_t)spec.nd++ * sizeof *spec.ne);
         spec.ne[0] = (int64_t)(*next - i);
@@ -227,6 +234,27 @@ static pesc_status write_tensors(job *j)
 
 /* ---- reading back ---- */
 
+/* What the block, the router and its experts compute. */
+static const char *mixture_difference(const config *a, const config *b)
+{
+    const topk_rule *x = &a->moe.topk, *y = &b->moe.topk;
+    bool once = x->score_after_topk || x->renormalise; /* the same on softmax scores */
+    bool other = y->score_after_topk || y->renormalise;
+    if (a->norms != b->norms || a->moe.kind != b->moe.kind)
+        return "block";
+    if (a->embed_sqrt_dim != b->embed_sqrt_dim)
+        return "mup_enabled";
+    if (a->moe.kind == EXPERT_NONE)
+        return NULL;
+    return x->n_groups != y->n_groups || x->k_groups != y->k_groups ? "n_group"
+           : x->scale != y->scale                                   ? "routed_scaling_factor"
+           : x->score != y->score                                   ? "scoring_func"
+           : x->sum_floor != y->sum_floor                           ? "moe_norm_min"
+           : once != other                                          ? "norm_topk_prob"
+           : a->moe.shared_dim != b->moe.shared_dim                 ? "shared experts"
+                                                                    : NULL;
+}
+
 /* The configuration that the file gives must say what the model's own says. */
 static pesc_status check_facts(job *j)
 {
@@ -238,6 +266,8 @@ static pesc_status check_facts(job *j)
     if (s == PESC_OK)
         s = configjson_read(h->config, j->file, &p->from, &p->cfg, &differs);
     hfdir_close(h);
+    if (s == PESC_OK && !differs)
+        differs = mixture_difference(&p->cfg, &p->from.cfg);
     for (int32_t i = 0; s == PESC_OK && i < p->cfg.n_layers; i++)
         if (config_layer_sparse(&p->cfg, i) != config_layer_sparse(&p->from.cfg, i))
             differs = "layers without experts";
@@ -256,7 +286,9 @@ static pesc_status compare(job *j, const char *lora_dir)
                       .made_from = p->from.path,
                       .made = j->file,
                       .written = p->place,
-                      .rounding = exact ? target_rounding(p) : ROUNDING_BLOCKS,
+                      .rounding = !exact                        ? ROUNDING_BLOCKS
+                                  : p->from.cfg.norm_shift != 0 ? ROUNDING_16 /* 1 was added */
+                                                                : target_rounding(p),
                       .from_opt = p->load,
                       .made_opt = pesc_load_defaults() };
     v.from_opt.lora = lora_dir;
@@ -283,11 +315,12 @@ static pesc_status write_file(job *j, const pesc_export_options *o)
 {
     target_model *p = j->p;
     const config *c = &p->from.cfg;
-    TRY(ggufkeys_check(c, p->from.path));
-    j->arch = gguf_arch_written(c->fam->model_type, c->moe.kind == EXPERT_ADAPTER);
+    j->arch = gguf_arch_written(c->fam->model_type, c->moe.kind == EXPERT_ADAPTER,
+                                c->moe.kind == EXPERT_FFN);
     if (!j->arch)
         return fail(PESC_UNSUPPORTED, "%s: a %s model has no architecture in GGUF", p->from.path,
                     c->fam->name);
+    TRY(ggufkeys_check(c, j->arch, p->from.path));
     TRY(open_tokenizer(j, o->tokenizer));
     TRY(tensor_plan_list(&j->list, &p->plan));
     TRY(name_files(j));

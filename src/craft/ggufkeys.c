@@ -38,12 +38,41 @@ static void put_real(const keys *k, const char *name, float value)
 
 /* ---- what every model has ---- */
 
+static bool has_window(const config *c)
+{
+    bool any = false;
+    for (int32_t l = 0; l < c->n_layers; l++)
+        any |= config_layer_window(c, l) > 0;
+    return any;
+}
+
+/* What few families have. */
+static void put_scales(const keys *k, const config *c)
+{
+    if (has_window(c) && c->window_pattern)
+        put_int(k, "attention.sliding_window_pattern", c->window_pattern);
+    if (c->n_ropes > 1)
+        put_real(k, "rope.freq_base_swa", c->ropes[1].theta);
+    if (c->attn_scale != 0) {
+        put_real(k, "attention.scale", c->attn_scale);
+        put_real(k, "embedding_scale", c->embed_scale);
+        put_real(k, "residual_scale", c->residual_scale);
+        put_real(k, "logit_scale", c->logit_divisor);
+    }
+    if (c->attn_softcap != 0)
+        put_real(k, "attn_logit_softcapping", c->attn_softcap);
+    if (c->logit_softcap != 0)
+        put_real(k, "final_logit_softcapping", c->logit_softcap);
+    if (c->q_scale_beta != 0)
+        put_real(k, "attention.temperature_scale", c->q_scale_beta);
+}
+
 static void put_sizes(const keys *k, const config *c)
 {
     put_int(k, "context_length", c->context);
     put_int(k, "embedding_length", c->dim);
     put_int(k, "block_count", c->n_layers);
-    put_int(k, "feed_forward_length", c->ffn_dim);
+    put_int(k, "feed_forward_length", c->ffn_halved ? 2 * c->ffn_dim : c->ffn_dim);
     put_int(k, "attention.head_count", c->n_heads);
     put_int(k, "attention.head_count_kv", config_kv_heads(c));
     put_int(k, "attention.key_length", config_qk_dim(c));
@@ -52,8 +81,9 @@ static void put_sizes(const keys *k, const config *c)
     put_int(k, "vocab_size", c->vocab);
     put_int(k, "rope.dimension_count", config_rot_dim(c));
     put_real(k, "rope.freq_base", c->ropes[0].theta);
-    if (config_layer_window(c, 0))
-        put_int(k, "attention.sliding_window", config_layer_window(c, 0));
+    if (has_window(c))
+        put_int(k, "attention.sliding_window", c->window);
+    put_scales(k, c);
     if (!config_mla(c))
         return;
     if (c->q_lora_rank)
@@ -61,8 +91,10 @@ static void put_sizes(const keys *k, const config *c)
     put_int(k, "attention.kv_lora_rank", c->kv_lora_rank);
 }
 
-static void put_rope(const keys *k, const rope_rule *r)
+static void put_rope(const keys *k, const config *c)
 {
+    const rope_rule *r = &c->ropes[0];
+    const float unit = c->q_scale_beta != 0 ? 1 : 0.1F; /* llama.cpp has it in two units */
     if (r->kind != ROPE_LINEAR && r->kind != ROPE_YARN)
         return; /* Llama 3's rule is a tensor */
     gguf_put_text(k->w, key_of(k, "rope.scaling.type").text,
@@ -74,15 +106,19 @@ static void put_rope(const keys *k, const rope_rule *r)
     put_real(k, "rope.scaling.yarn_beta_fast", r->beta_fast);
     put_real(k, "rope.scaling.yarn_beta_slow", r->beta_slow);
     if (r->mscale_all != 0)
-        put_real(k, "rope.scaling.yarn_log_multiplier", 0.1F * r->mscale_all);
+        put_real(k, "rope.scaling.yarn_log_multiplier", unit * r->mscale_all);
 }
 
 /* ---- mixtures ---- */
 
 static void put_mixture(const keys *k, const config *c)
 {
-    enum { SOFTMAX = 1 };
+    enum { SOFTMAX = 1, SIGMOID = 2, SOFTMAX_OF_CHOSEN = 3 };
     const moe_rule *m = &c->moe;
+    /* over what was chosen, of logits with a bias: gpt-oss; elsewhere it is said by the norm */
+    int64_t gating = m->topk.score == SCORE_SIGMOID ? SIGMOID
+                     : c->sinks                     ? SOFTMAX_OF_CHOSEN
+                                                    : SOFTMAX;
     put_int(k, "expert_count", m->topk.n_experts);
     put_int(k, "expert_used_count", m->topk.k);
     if (m->kind == EXPERT_ADAPTER) {
@@ -95,15 +131,17 @@ static void put_mixture(const keys *k, const config *c)
     }
     put_int(k, "expert_feed_forward_length", m->expert_dim);
     gguf_put_bool(k->w, key_of(k, "expert_weights_norm").text, m->topk.renormalise);
-    put_int(k, "expert_gating_func", SOFTMAX);
-    if (m->shared_gate)
+    put_int(k, "expert_gating_func", gating);
+    if (m->shared_dim && !config_mla(c))
         put_int(k, "expert_shared_feed_forward_length", m->shared_dim);
-    else if (m->n_shared)
+    if (m->n_shared && !m->shared_gate)
         put_int(k, "expert_shared_count", m->n_shared);
-    if (!config_mla(c))
-        return;
-    put_real(k, "expert_weights_scale", m->topk.scale);
-    put_int(k, "leading_dense_block_count", c->first_sparse);
+    if (m->has_bias && c->sparse_shift)
+        put_int(k, "interleave_moe_layer_step", c->sparse_step);
+    if (config_mla(c) || m->topk.scale != 1)
+        put_real(k, "expert_weights_scale", m->topk.scale);
+    if (config_mla(c) || c->first_sparse)
+        put_int(k, "leading_dense_block_count", c->first_sparse);
     if (m->topk.n_groups > 1) {
         put_int(k, "expert_group_count", m->topk.n_groups);
         put_int(k, "expert_group_used_count", m->topk.k_groups);
@@ -114,31 +152,53 @@ static void put_mixture(const keys *k, const config *c)
 
 static const char *unsaid(const config *c)
 {
-    const char *type = c->fam->model_type;
-    bool own_window = strcmp(type, "mistral") == 0 || strcmp(type, "sparsetral") == 0;
-    for (int32_t l = 0; l < c->n_layers; l++)
-        if (config_layer_window(c, l) && (!own_window || config_layer_window(c, l) != c->window))
-            return "sliding_window";
     const rope_rule *r = &c->ropes[0];
-    if (r->kind == ROPE_DYNAMIC || r->attention_factor != 0 ||
-        (r->kind == ROPE_YARN && !r->truncate))
+    if (r->kind == ROPE_DYNAMIC || r->kind == ROPE_LONG || r->attention_factor != 0 ||
+        (r->kind == ROPE_YARN && !r->truncate && !c->sinks))
         return "rope_scaling";
+    if (c->n_ropes > 1 && c->ropes[1].kind != ROPE_PLAIN)
+        return "rope_parameters.sliding_attention";
     if (r->kind == ROPE_YARN && r->mscale != r->mscale_all)
         return "rope_scaling.mscale";
-    if (c->act != ACT_SILU)
+    if (c->act != (c->embed_sqrt_dim && c->norm_shift != 0 ? ACT_GELU_TANH
+                   : c->sinks                              ? ACT_CLAMPED
+                                                           : ACT_SILU))
         return "hidden_act";
     if (c->moe.kind == EXPERT_LORA)
         return "mixture of LoRA";
-    if (c->moe.has_bias)
-        return "e_score_correction_bias";
     return NULL;
 }
 
-pesc_status ggufkeys_check(const config *c, const char *path)
+pesc_status ggufkeys_check(const config *c, const struct gguf_arch *arch, const char *path)
 {
-    const char *what = unsaid(c);
+    const char *what = has_window(c) && !gguf_arch_windows(arch) ? "sliding_window" : unsaid(c);
     return what ? fail(PESC_UNSUPPORTED, "%s: a GGUF file has no place for its %s", path, what)
                 : PESC_OK;
+}
+
+/* llama.cpp knows some windows by the architecture alone. */
+static void notice_windows(const config *c, const char *path)
+{
+    static const struct {
+        const char *model_type;
+        int32_t pattern, layers; /* 0: any number of layers; pattern 0: no window at all */
+    } assumed[] = { { "mistral", 0, 0 }, { "sparsetral", 0, 0 },  { "phi3", 0, 0 },
+                    { "gemma2", 2, 0 },  { "gemma3_text", 6, 0 }, { "exaone4", 4, 64 },
+                    { "gpt_oss", 2, 0 }, { "olmo3", 4, 0 },       { "afmoe", 4, 0 } };
+    for (size_t i = 0; has_window(c) && i < sizeof assumed / sizeof *assumed; i++) {
+        const int32_t pattern = assumed[i].pattern;
+        bool same = pattern && (!assumed[i].layers || assumed[i].layers == c->n_layers);
+        if (strcmp(c->fam->model_type, assumed[i].model_type) != 0)
+            continue;
+        for (int32_t l = 0; pattern && l < c->n_layers; l++)
+            same &= (config_layer_window(c, l) > 0) == ((l + 1) % pattern != 0);
+        if (!pattern)
+            log_notice("%s: llama.cpp does not limit attention to its window of %d tokens", path,
+                       c->window);
+        else if (!same)
+            log_notice("%s: llama.cpp gives its window of %d tokens to other layers", path,
+                       c->window);
+    }
 }
 
 /* What llama.cpp assumes of an architecture, whatever the file says. */
@@ -168,16 +228,14 @@ void ggufkeys_notice(const config *c, const char *path)
     if (config_mla(c) && !c->q_lora_rank && c->n_layers != 27)
         log_notice("%s: llama.cpp loads a %s model without q_lora_rank only when it has 27 layers",
                    path, c->fam->name);
-    if (config_layer_window(c, 0))
-        log_notice("%s: llama.cpp does not limit attention to its window of %d tokens", path,
-                   c->window);
+    notice_windows(c, path);
 }
 
 void ggufkeys_put(gguf_writer *w, const config *c, const char *arch)
 {
     keys k = { w, arch };
     put_sizes(&k, c);
-    put_rope(&k, &c->ropes[0]);
+    put_rope(&k, c);
     if (c->moe.kind != EXPERT_NONE)
         put_mixture(&k, c);
 }

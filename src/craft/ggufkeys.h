@@ -6,7 +6,7 @@
 #include "format/gguf_write.h"
 
 /* PESC_UNSUPPORTED with the first fact that a GGUF file cannot say; `path` is for messages. */
-pesc_status ggufkeys_check(const config *c, const char *path);
+pesc_status ggufkeys_check(const config *c, const struct gguf_arch *arch, const char *path);
 
 /* Says what llama.cpp would compute otherwise. */
 void ggufkeys_notice(const config *c, const char *path);

@@ -26,6 +26,7 @@ typedef struct stream_row {
     dtype through;           /* nf4 or bf16: stored numbers are rounded so first; f32: not */
     bool double_quant;       /* with nf4 */
     const peft_lora *lora;   /* then scale B A is added; NULL: none */
+    float plus;              /* is added to all numbers */
     int32_t permute_heads;   /* > 0: rows are written in GGUF's interleaved-RoPE order */
     const stream_join *join; /* NULL: none */
 } stream_row;

@@ -8,12 +8,15 @@
 
 typedef enum kind { INT, REAL, BOOL } kind;
 
-enum {
-    MIXTURES = ARCH_MIXTRAL | ARCH_QWEN2MOE | ARCH_QWEN3MOE | ARCH_OLMOE | ARCH_DEEPSEEK2,
-    QWEN_MOE = ARCH_QWEN2MOE | ARCH_QWEN3MOE,
-    NUM_EXPERTS = QWEN_MOE | ARCH_OLMOE | ARCH_PESC,
-    ANY = 0xFFFF,
-};
+#define ANY ARCH_ANY
+#define QWEN_MOE (ARCH_QWEN2MOE | ARCH_QWEN3MOE)
+#define SINCE_2024                                                                                 \
+    (ARCH_DEEPSEEK | ARCH_DOTS1 | ARCH_GLM4MOE | ARCH_ERNIEMOE | ARCH_AFMOE | ARCH_BAILING2)
+#define NUM_EXPERTS (QWEN_MOE | ARCH_OLMOE | ARCH_PESC | SINCE_2024 | ARCH_HUNYUANMOE | ARCH_GPTOSS)
+#define LOCAL_EXPERTS (ARCH_MIXTRAL | ARCH_MINIMAX | ARCH_GRANITEMOE)
+#define MIXTURES ((NUM_EXPERTS & ~ARCH_PESC) | LOCAL_EXPERTS | ARCH_DEEPSEEK2)
+#define ROUTED (ARCH_DEEPSEEK2 | ARCH_DOTS1 | ARCH_GLM4MOE | ARCH_BAILING2)
+#define GRANITES (ARCH_GRANITE | ARCH_GRANITEMOE)
 
 enum {
     NEED = 1 << 0, /* must be there */
@@ -25,29 +28,50 @@ enum {
 static const struct row {
     const char *gguf, *hf;
     kind kind;
-    uint32_t archs;
+    gguf_archs archs;
     uint32_t flags;
 } rows[] = {
     { "context_length", "max_position_embeddings", INT, ANY, NEED },
     { "embedding_length", "hidden_size", INT, ANY, NEED },
     { "feed_forward_length", "intermediate_size", INT, ANY, NEED },
     { "attention.layer_norm_rms_epsilon", "rms_norm_eps", REAL, ANY, NEED },
-    { "attention.sliding_window", "sliding_window", INT, ARCH_LLAMA | ARCH_PESC, 0 },
+    { "attention.sliding_window", "sliding_window", INT,
+      ARCH_LLAMA | ARCH_PESC | ARCH_WINDOWS | ARCH_PHI3, 0 },
+    { "attention.sliding_window_pattern", "sliding_window_pattern", INT, ARCH_GEMMA3 | ARCH_EXAONE4,
+      0 },
+    { "attention.sliding_window_pattern", "global_attn_every_n_layers", INT, ARCH_AFMOE, 0 },
+    { "attn_logit_softcapping", "attn_logit_softcapping", REAL, ARCH_GEMMA2, 0 },
+    { "final_logit_softcapping", "final_logit_softcapping", REAL, ARCH_GEMMA2, 0 },
+    { "rope.freq_base_swa", "rope_local_base_freq", REAL, ARCH_GEMMA3 | ARCH_OLMO2, 0 },
+    { "logit_scale", "logits_scaling", REAL, GRANITES, 0 },
+    { "embedding_scale", "embedding_multiplier", REAL, GRANITES, 0 },
+    { "residual_scale", "residual_multiplier", REAL, GRANITES, 0 },
+    { "attention.scale", "attention_multiplier", REAL, GRANITES, 0 },
     { "attention.clamp_kqv", "clip_qkv", REAL, ARCH_OLMOE, 0 },
-    { "expert_count", "num_local_experts", INT, ARCH_MIXTRAL, NEED },
+    { "expert_count", "num_local_experts", INT, LOCAL_EXPERTS, NEED },
     { "expert_count", "num_experts", INT, NUM_EXPERTS, NEED },
     { "expert_count", "n_routed_experts", INT, ARCH_DEEPSEEK2, NEED },
     { "expert_used_count", "num_experts_per_tok", INT, MIXTURES, NEED },
     { "expert_used_count", "topk", INT, ARCH_PESC, NEED },
-    { "expert_feed_forward_length", "moe_intermediate_size", INT, QWEN_MOE | ARCH_DEEPSEEK2, NEED },
+    { "expert_feed_forward_length", "moe_intermediate_size", INT,
+      QWEN_MOE | ARCH_DEEPSEEK2 | SINCE_2024, NEED },
     { "expert_shared_feed_forward_length", "shared_expert_intermediate_size", INT, ARCH_QWEN2MOE,
       NEED },
-    { "expert_weights_norm", "norm_topk_prob", BOOL, QWEN_MOE | ARCH_OLMOE | ARCH_DEEPSEEK2, 0 },
-    { "expert_weights_scale", "routed_scaling_factor", REAL, ARCH_DEEPSEEK2, 0 },
-    { "expert_shared_count", "n_shared_experts", INT, ARCH_DEEPSEEK2, NONE },
-    { "expert_group_count", "n_group", INT, ARCH_DEEPSEEK2, 0 },
-    { "expert_group_used_count", "topk_group", INT, ARCH_DEEPSEEK2, 0 },
-    { "leading_dense_block_count", "first_k_dense_replace", INT, ARCH_DEEPSEEK2, ZERO },
+    { "expert_shared_feed_forward_length", "shared_intermediate_size", INT, ARCH_GRANITEMOE, 0 },
+    { "expert_weights_norm", "norm_topk_prob", BOOL, QWEN_MOE | ARCH_OLMOE | ROUTED | ARCH_DEEPSEEK,
+      0 },
+    { "expert_weights_scale", "routed_scaling_factor", REAL, ROUTED, 0 },
+    { "expert_weights_scale", "route_scale", REAL, ARCH_AFMOE, 0 },
+    { "expert_shared_count", "n_shared_experts", INT,
+      ARCH_DEEPSEEK2 | ARCH_DEEPSEEK | ARCH_DOTS1 | ARCH_GLM4MOE, NONE },
+    { "expert_shared_count", "num_shared_experts", INT, ARCH_AFMOE | ARCH_BAILING2, ZERO },
+    { "expert_shared_count", "moe_num_shared_experts", INT, ARCH_ERNIEMOE, NONE },
+    { "expert_group_count", "n_group", INT, ROUTED, 0 },
+    { "expert_group_used_count", "topk_group", INT, ROUTED, 0 },
+    { "leading_dense_block_count", "first_k_dense_replace", INT, ROUTED | ARCH_DEEPSEEK, ZERO },
+    { "leading_dense_block_count", "num_dense_layers", INT, ARCH_AFMOE, ZERO },
+    { "leading_dense_block_count", "moe_layer_start_index", INT, ARCH_ERNIEMOE, ZERO },
+    { "interleave_moe_layer_step", "moe_layer_interval", INT, ARCH_ERNIEMOE, 0 },
     { "attention.q_lora_rank", "q_lora_rank", INT, ARCH_DEEPSEEK2, NONE },
     { "attention.kv_lora_rank", "kv_lora_rank", INT, ARCH_DEEPSEEK2, NEED },
     { "adapter_length", "adapter_dim", INT, ARCH_PESC, NEED },
@@ -179,7 +203,12 @@ static pesc_status put_head_dim(json_t *config, const gguf *g, const gguf_arch *
                     g->path, key.text, (long long)value_dim, (long long)*head_dim);
     key = gguf_arch_key(a, "rope.dimension_count");
     TRY(gguf_get_int(g, key.text, r, &rope_dim));
-    if (rope_dim != *head_dim || rope_dim % 2)
+    if (a->bit & ARCH_PARTIAL && rope_dim < *head_dim)
+        TRY(gguf_config_put(config, "partial_rotary_factor",
+                            json_real((double)rope_dim / (double)*head_dim)));
+    else if (a->bit & ARCH_PARTIAL)
+        TRY(gguf_config_put(config, "partial_rotary_factor", json_real(1)));
+    if ((rope_dim != *head_dim && !(a->bit & ARCH_PARTIAL)) || rope_dim > *head_dim || rope_dim % 2)
         return fail(PESC_UNSUPPORTED,
                     "%s: %s: found %lld, expected %lld, the whole of a head, even", g->path,
                     key.text, (long long)rope_dim, (long long)*head_dim);
@@ -252,13 +281,19 @@ static pesc_status put_adapters(json_t *config, const gguf *g, const gguf_arch *
 
 static pesc_status put_mixture(json_t *config, const gguf *g, const gguf_arch *a, int64_t n_layers)
 {
-    enum { SOFTMAX = 1 };
-    int64_t experts = 0, used = 0, gating = SOFTMAX;
+    enum { SOFTMAX = 1, SIGMOID = 2, SOFTMAX_OF_CHOSEN = 3 };
+    const gguf_archs sigmoid =
+        ARCH_DOTS1 | ARCH_GLM4MOE | ARCH_MINIMAX | ARCH_AFMOE | ARCH_BAILING2;
+    int64_t expected = a->bit & sigmoid        ? SIGMOID
+                       : a->bit == ARCH_GPTOSS ? SOFTMAX_OF_CHOSEN
+                                               : SOFTMAX;
+    int64_t experts = 0, used = 0, gating = expected;
     gguf_key key = gguf_arch_key(a, "expert_gating_func");
     TRY(gguf_get_int(g, key.text, (gguf_range){ .max = INT32_MAX }, &gating));
-    if (gating != SOFTMAX)
-        return fail(PESC_UNSUPPORTED, "%s: %s: found %lld, expected %d (softmax)", g->path,
-                    key.text, (long long)gating, SOFTMAX);
+    bool v3 = a->bit == ARCH_DEEPSEEK2 && gating == SIGMOID;
+    if (gating != expected && !v3)
+        return fail(PESC_UNSUPPORTED, "%s: %s: found %lld, expected %lld", g->path, key.text,
+                    (long long)gating, (long long)expected);
     gguf_range r = { .required = true, .min = 1, .max = INT32_MAX };
     TRY(gguf_get_int(g, gguf_arch_key(a, "expert_count").text, r, &experts));
     r.max = experts;
@@ -272,6 +307,12 @@ static pesc_status put_mixture(json_t *config, const gguf *g, const gguf_arch *a
         TRY(gguf_config_put(config, "norm_topk_prob", json_boolean(a->bit == ARCH_QWEN3MOE)));
     if (a->bit != ARCH_DEEPSEEK2)
         return PESC_OK;
+    if (v3 && !json_has(config, "n_group")) {
+        TRY(gguf_config_put(config, "n_group", json_integer(1)));
+        TRY(gguf_config_put(config, "topk_group", json_integer(1)));
+    }
+    if (v3)
+        return gguf_config_put(config, "scoring_func", json_string("sigmoid"));
     bool groups = int_of(config, "n_group") > 1;
     TRY(gguf_config_put(config, "scoring_func", json_string("softmax")));
     TRY(gguf_config_put(config, "moe_layer_freq", json_integer(1)));
@@ -324,6 +365,13 @@ static pesc_status put_ids(json_t *config, const gguf *g)
 static const char *type_of(const json_t *config, const gguf *g, const gguf_arch *a)
 {
     bool window = json_has(config, "sliding_window");
+    const char *scoring = json_string_value(json_object_get(config, "scoring_func"));
+    if (a->bit == ARCH_OLMO2 && window)
+        return "olmo3";
+    if (a->bit == ARCH_GRANITEMOE && json_has(config, "shared_intermediate_size"))
+        return "granitemoeshared";
+    if (a->bit == ARCH_DEEPSEEK2 && scoring && strcmp(scoring, "sigmoid") == 0)
+        return "deepseek_v3";
     if (a->bit == ARCH_LLAMA)
         return window ? "mistral" : a->model_type;
     if (a->bit != ARCH_PESC)
@@ -333,6 +381,65 @@ static const char *type_of(const json_t *config, const gguf *g, const gguf_arch 
     if (gguf_tensor_find(g, "blk.0.attn_q.bias") && !gguf_tensor_find(g, "blk.0.attn_output.bias"))
         return "qwen2";
     return window ? "sparsetral" : a->model_type;
+}
+
+/* The key by which a family says that queries, keys and values have biases, and outputs. */
+static pesc_status put_biases(json_t *config, const gguf *g, const gguf_arch *a)
+{
+    static const struct {
+        gguf_archs archs;
+        const char *qkv, *o;
+    } keys[] = {
+        { ARCH_SEED, "attention_bias", "attention_out_bias" },
+        { ARCH_ERNIE | ARCH_ERNIEMOE, "use_bias", NULL },
+        { ARCH_BAILING2, "use_qkv_bias", "use_bias" },
+        { ARCH_GRANITE | ARCH_GRANITEMOE | ARCH_SMOLLM3 | ARCH_OLMO2 | ARCH_GLM4 | ARCH_GLM4MOE |
+              ARCH_DOTS1 | ARCH_HUNYUAN | ARCH_HUNYUANMOE | ARCH_DEEPSEEK | ARCH_GEMMAS |
+              ARCH_GPTOSS | ARCH_AFMOE,
+          "attention_bias", NULL },
+    };
+    bool qkv =
+        gguf_tensor_find(g, "blk.0.attn_q.bias") || gguf_tensor_find(g, "blk.0.attn_qkv.bias");
+    bool o = gguf_tensor_find(g, "blk.0.attn_output.bias") != NULL;
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        if (keys[i].archs & a->bit) {
+            TRY(gguf_config_put(config, keys[i].qkv, json_boolean(qkv)));
+            if (keys[i].o)
+                TRY(gguf_config_put(config, keys[i].o, json_boolean(o)));
+        }
+    return PESC_OK;
+}
+
+/* What an architecture of llama.cpp has without saying it. */
+static pesc_status put_assumed(json_t *config, const gguf *g, const gguf_arch *a)
+{
+    if (a->bit & ARCH_GEMMAS) {
+        /* the largest of each has another scale of queries than its heads' width */
+        bool largest = int_of(config, "num_hidden_layers") == (a->bit == ARCH_GEMMA2 ? 46 : 62);
+        int64_t width = largest
+                            ? int_of(config, "hidden_size") / int_of(config, "num_attention_heads")
+                            : int_of(config, "head_dim");
+        TRY(gguf_config_put(config, "query_pre_attn_scalar", json_integer(width)));
+        TRY(gguf_config_put(config, "hidden_activation", json_string("gelu_pytorch_tanh")));
+    }
+    if (a->bit & (ARCH_WINDOWS | ARCH_PHI3) && !json_has(config, "sliding_window"))
+        TRY(gguf_config_put(config, "sliding_window", json_null()));
+    if (a->bit == ARCH_AFMOE)
+        TRY(gguf_config_put(config, "mup_enabled", json_true()));
+    if (a->bit == ARCH_GLM4MOE)
+        TRY(gguf_config_put(config, "use_qk_norm",
+                            json_boolean(gguf_tensor_find(g, "blk.0.attn_q_norm.weight"))));
+    if (a->bit == ARCH_QWEN) {
+        TRY(gguf_config_put(config, "kv_channels",
+                            json_incref(json_object_get(config, "head_dim"))));
+        TRY(gguf_config_put(config, "layer_norm_epsilon",
+                            json_incref(json_object_get(config, "rms_norm_eps"))));
+        TRY(gguf_config_put(config, "rotary_emb_base",
+                            json_incref(json_object_get(config, "rope_theta"))));
+        TRY(gguf_config_put(config, "seq_length",
+                            json_incref(json_object_get(config, "max_position_embeddings"))));
+    }
+    return PESC_OK;
 }
 
 static pesc_status put_facts(json_t *config, const gguf *g, const gguf_arch *a)
@@ -350,8 +457,10 @@ static pesc_status put_facts(json_t *config, const gguf *g, const gguf_arch *a)
     bool both = a->bit == ARCH_PESC && gguf_tensor_find(g, "blk.0.attn_output.bias");
     if (biased && (both || a->bit & (ARCH_LLAMA | ARCH_QWEN3 | ARCH_QWEN3MOE | ARCH_OLMOE)))
         TRY(gguf_config_put(config, "attention_bias", json_true()));
-    if (gguf_tensor_find(g, "blk.0.ffn_gate.bias"))
+    if (gguf_tensor_find(g, "blk.0.ffn_gate.bias") && !(a->bit & (ARCH_ERNIE | ARCH_ERNIEMOE)))
         TRY(gguf_config_put(config, "mlp_bias", json_true()));
+    TRY(put_biases(config, g, a));
+    TRY(put_assumed(config, g, a));
     TRY(gguf_get_int(g, "general.file_type", (gguf_range){ .max = INT32_MAX }, &file_type));
     for (size_t i = 0; i < sizeof dtypes / sizeof *dtypes; i++)
         if (dtypes[i].file_type == file_type)

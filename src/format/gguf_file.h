@@ -91,21 +91,49 @@ pesc_status gguf_get_bool(const gguf *g, const char *key, bool *out);
 pesc_status gguf_get_text(const gguf *g, const char *key, bool required, gguf_text *out);
 
 /* The architectures pesc reads, one bit each for the tables of names and keys. */
-enum {
-    ARCH_LLAMA = 1 << 0,
-    ARCH_MIXTRAL = 1 << 1,
-    ARCH_QWEN2 = 1 << 2,
-    ARCH_QWEN3 = 1 << 3,
-    ARCH_QWEN2MOE = 1 << 4,
-    ARCH_QWEN3MOE = 1 << 5,
-    ARCH_OLMOE = 1 << 6,
-    ARCH_DEEPSEEK2 = 1 << 7,
-    ARCH_PESC = 1 << 8,
-};
+typedef uint64_t gguf_archs;
+#define ARCH_LLAMA (UINT64_C(1) << 0)
+#define ARCH_MIXTRAL (UINT64_C(1) << 1)
+#define ARCH_QWEN2 (UINT64_C(1) << 2)
+#define ARCH_QWEN3 (UINT64_C(1) << 3)
+#define ARCH_QWEN2MOE (UINT64_C(1) << 4)
+#define ARCH_QWEN3MOE (UINT64_C(1) << 5)
+#define ARCH_OLMOE (UINT64_C(1) << 6)
+#define ARCH_DEEPSEEK2 (UINT64_C(1) << 7)
+#define ARCH_PESC (UINT64_C(1) << 8)
+#define ARCH_GRANITE (UINT64_C(1) << 9)
+#define ARCH_GRANITEMOE (UINT64_C(1) << 10)
+#define ARCH_SMOLLM3 (UINT64_C(1) << 11)
+#define ARCH_SEED (UINT64_C(1) << 12)
+#define ARCH_ERNIE (UINT64_C(1) << 13)
+#define ARCH_ERNIEMOE (UINT64_C(1) << 14)
+#define ARCH_OLMO2 (UINT64_C(1) << 15)
+#define ARCH_GLM4 (UINT64_C(1) << 16)
+#define ARCH_GLM4MOE (UINT64_C(1) << 17)
+#define ARCH_DOTS1 (UINT64_C(1) << 18)
+#define ARCH_HUNYUAN (UINT64_C(1) << 19)
+#define ARCH_HUNYUANMOE (UINT64_C(1) << 20)
+#define ARCH_MINIMAX (UINT64_C(1) << 21)
+#define ARCH_EXAONE4 (UINT64_C(1) << 22)
+#define ARCH_DEEPSEEK (UINT64_C(1) << 23)
+#define ARCH_MISTRAL3 (UINT64_C(1) << 24)
+#define ARCH_GEMMA2 (UINT64_C(1) << 25)
+#define ARCH_GEMMA3 (UINT64_C(1) << 26)
+#define ARCH_PHI3 (UINT64_C(1) << 27)
+#define ARCH_GPTOSS (UINT64_C(1) << 28)
+#define ARCH_AFMOE (UINT64_C(1) << 29)
+#define ARCH_BAILING2 (UINT64_C(1) << 30)
+#define ARCH_QWEN (UINT64_C(1) << 31)
+#define ARCH_ANY UINT64_MAX
+/* Whose norms are stored with 1 added, and whose window some layers have. */
+#define ARCH_GEMMAS (ARCH_GEMMA2 | ARCH_GEMMA3)
+#define ARCH_WINDOWS (ARCH_GEMMAS | ARCH_OLMO2 | ARCH_EXAONE4 | ARCH_GPTOSS | ARCH_AFMOE)
+/* A part of whose heads rotates. */
+#define ARCH_PARTIAL (ARCH_PHI3 | ARCH_GLM4 | ARCH_GLM4MOE | ARCH_MINIMAX | ARCH_BAILING2)
 
 typedef struct gguf_arch {
     const char *name; /* general.architecture */
-    uint32_t bit;
+    gguf_archs bit;
     const char *model_type; /* Hugging Face's */
     bool experts;           /* of two rows with one name: which has expert_count > 0 */
     bool permuted;          /* rows of q and k are in the order of interleaved RoPE */
@@ -140,6 +168,9 @@ enum {
     NAME_SKIP = 1 << 3,    /* not a weight */
     NAME_STACKED = 1 << 4, /* all experts of a layer in one tensor */
     NAME_ROUTER = 1 << 5,  /* its layer is sparse */
+    NAME_BARE = 1 << 6,    /* Hugging Face's name has no ".weight" or ".bias"; GGUF's is whole */
+    NAME_JOINED = 1 << 7,  /* rows of several tensors; how it is written alone */
+    NAME_NORM = 1 << 8,    /* of Gemma stored with 1 added */
 };
 typedef struct gguf_name {
     const char *pattern;   /* Hugging Face's, with # for the layer and * for the expert */

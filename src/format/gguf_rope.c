@@ -52,15 +52,24 @@ static pesc_status put_yarn(json_t *scaling, const gguf *g, const gguf_arch *a)
     TRY(gguf_config_put(scaling, "beta_fast", json_real(fast)));
     TRY(gguf_config_put(scaling, "beta_slow", json_real(slow)));
     TRY(scaling_real(g, a, "rope.scaling.yarn_log_multiplier", &log_multiplier));
+    if (a->bit == ARCH_GPTOSS) /* as the files of this model say, where GGUF has no key */
+        TRY(gguf_config_put(scaling, "truncate", json_false()));
+    if (a->bit == ARCH_MISTRAL3) {
+        double beta = 0;
+        TRY(scaling_real(g, a, "attention.temperature_scale", &beta));
+        TRY(gguf_config_put(scaling, "llama_4_scaling_beta", json_real(beta)));
+    }
     if (log_multiplier == 0.0)
         return PESC_OK;
-    if (a->bit != ARCH_DEEPSEEK2)
+    if (!(a->bit & (ARCH_DEEPSEEK2 | ARCH_MISTRAL3)))
         return fail(PESC_UNSUPPORTED,
                     "%s: %s.rope.scaling.yarn_log_multiplier: found %g, expected 0", g->path,
                     a->name, log_multiplier);
-    /* 0.1 * mscale_all_dim; of DeepSeek's two scales only that one is kept, and they are equal. */
-    TRY(gguf_config_put(scaling, "mscale", json_real(10 * log_multiplier)));
-    return gguf_config_put(scaling, "mscale_all_dim", json_real(10 * log_multiplier));
+    /* 0.1 * mscale_all_dim, of Mistral that itself; of DeepSeek's two scales only that one is kept,
+     * and they are equal. */
+    double all = a->bit == ARCH_DEEPSEEK2 ? 10 * log_multiplier : log_multiplier;
+    TRY(gguf_config_put(scaling, "mscale", json_real(all)));
+    return gguf_config_put(scaling, "mscale_all_dim", json_real(all));
 }
 
 /* ---- llama 3 ----

@@ -54,6 +54,27 @@ static pesc_status unpermute(weight *w, const gguf_tensor *t, int64_t n_heads)
     return PESC_OK;
 }
 
+/* Gemma's norms are stored with 1 added. */
+static pesc_status read_minus_one(const weight *w, int64_t first, int64_t n, float *out)
+{
+    TRY(weights_read_f32(w->parts, first, n, out));
+    for (int64_t i = 0; i < n; i++)
+        out[i] -= 1;
+    return PESC_OK;
+}
+
+static pesc_status take_one(weights *ws, weight *w)
+{
+    weight *stored = weights_take(ws, sizeof *stored);
+    if (!stored)
+        return fail_nomem(w->file, sizeof *stored);
+    *stored = *w;
+    w->parts = stored;
+    w->read = read_minus_one;
+    w->unpermute_heads = -1;
+    return PESC_OK;
+}
+
 static pesc_status add_tensor(weights *ws, const gguf_tensor *t, const gguf_arch *a,
                               const gguf_sizes *z)
 {
@@ -76,6 +97,8 @@ static pesc_status add_tensor(weights *ws, const gguf_tensor *t, const gguf_arch
         w.ne[1] = w.ne[0];
         w.ne[0] = 1;
     }
+    if (n.flags & NAME_NORM && a->bit & ARCH_GEMMAS)
+        TRY(take_one(ws, &w));
     if (a->permuted && (n.flags & (NAME_QUERY | NAME_KEY)))
         TRY(unpermute(&w, t, n.flags & NAME_QUERY ? z->heads : z->kv_heads));
     return weights_add(ws, &w);

@@ -44,8 +44,9 @@ pesc_status gguf_writer_finish(gguf_writer *w); /* also closes, whatever happens
 /* llama.cpp's name for the architecture of a Hugging Face model_type, whose mixtures are `experts`;
  * NULL: it has none. */
 struct gguf_arch;
-const struct gguf_arch *gguf_arch_written(const char *model_type, bool adapters);
+const struct gguf_arch *gguf_arch_written(const char *model_type, bool adapters, bool experts);
 const char *gguf_arch_name(const struct gguf_arch *a);
+bool gguf_arch_windows(const struct gguf_arch *a); /* it has a key for a sliding window */
 
 /* GGUF's name of a tensor. *stacked: it is one of the experts that share a tensor of this name.
  * *heads: 'q' or 'k' where rows have to be permuted for interleaved RoPE by so many heads, else 0.
@@ -53,6 +54,8 @@ const char *gguf_arch_name(const struct gguf_arch *a);
 typedef struct gguf_place {
     char name[64];
     bool stacked, row; /* row: a matrix of one row, stored as a vector */
+    bool joined;       /* its rows follow those of others in a tensor of this name */
+    bool plus_one;     /* 1 is added */
     char permuted;
 } gguf_place;
 bool gguf_place_of(gguf_place *out, const struct gguf_arch *a, const char *hf_name);

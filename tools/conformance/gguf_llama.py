@@ -24,7 +24,9 @@ import numpy as np
 
 PESC = os.environ.get("PESC", str(ROOT / "build/pesc"))
 FOLDERS = ["llama", "llama-square", "llama3", "yi", "mistral", "qwen2", "qwen3", "mixtral",
-           "qwen3_moe", "olmoe"]
+           "qwen3_moe", "olmoe", "granite", "granitemoe", "granitemoehybrid-dense", "smollm3", "seed_oss", "ernie4_5", "ernie4_5_moe", "olmo2",
+           "olmo3", "glm4", "glm4_moe", "dots1", "hunyuan_v1_dense", "hunyuan_v1_moe", "minimax_m2", "exaone4", "deepseek", "deepseek_v3",
+           "ministral3", "gemma2", "gemma3", "phi3", "gpt_oss", "afmoe", "bailing_moe_v2", "qwen"]
 WIDE = {"hidden_size": 256, "intermediate_size": 512, "num_attention_heads": 4, "num_key_value_heads": 2,
         "head_dim": 64}
 # llama.cpp loads DeepSeek without q_lora_rank only with 27 layers, and Qwen's mixtures without plain layers.
@@ -86,11 +88,19 @@ def compare(folder, temp):
     want = np.load(folder / "logits.npy").reshape(len(rows), len(rows[0]), -1) \
         if (folder / "logits.npy").exists() else None
     for kind, limit in LIMITS.items():
-        export(folder, file, kind)
+        try:
+            export(folder, file, kind)
+        except subprocess.CalledProcessError as e:
+            report(f"{folder.name} {kind}", "has no place for" in e.stderr, "refused: " + e.stderr.strip()[-120:])
+            break
         for i, row in enumerate(rows[:1]):
             n = min(len(row), window(folder))
             ours = pesc_logits(file, row, temp)
-            got = logits_of(file, row)
+            try:
+                got = logits_of(file, row)
+            except ValueError as e:
+                report(f"{folder.name} {kind}", False, f"llama.cpp: {e}")
+                break
             wanted = want[i] if kind == "f32" and want is not None else ours
             d = distance(got[:n], wanted[:n])
             limit = YARN if kind == "f32" and "yarn" in folder.name else limit
