@@ -51,6 +51,28 @@ static pesc_status qwen2_keys(json_t *json, const config *c, int64_t experts)
     return c->window ? layer_types(json, c) : PESC_OK;
 }
 
+static pesc_status granite_keys(json_t *json, const config *c, int64_t experts)
+{
+    (void)c;
+    return configjson_set(json, "num_local_experts", json_integer(experts));
+}
+
+static pesc_status olmo2_keys(json_t *json, const config *c, int64_t experts)
+{
+    (void)c;
+    TRY(configjson_set(json, "num_experts", json_integer(experts)));
+    return configjson_set(json, "norm_topk_prob", json_true());
+}
+
+/* Its shared expert is zeros, too. */
+static pesc_status hunyuan_keys(json_t *json, const config *c, int64_t experts)
+{
+    (void)c;
+    TRY(configjson_set(json, "num_experts", json_integer(experts)));
+    return configjson_set(json, "moe_topk",
+                          json_copy(json_object_get(json, "num_experts_per_tok")));
+}
+
 static const struct mixture {
     const char *source; /* model_type */
     configjson_class names;
@@ -61,6 +83,12 @@ static const struct mixture {
     { "mistral", { "mixtral", "MixtralForCausalLM", NULL, NULL }, mixtral_keys, true },
     { "qwen2", { "qwen2_moe", "Qwen2MoeForCausalLM", NULL, NULL }, qwen2_keys, false },
     { "qwen3", { "qwen3_moe", "Qwen3MoeForCausalLM", NULL, NULL }, qwen_keys, false },
+    { "granite", { "granitemoe", "GraniteMoeForCausalLM", NULL, NULL }, granite_keys, true },
+    { "olmo2", { "flex_olmo", "FlexOlmoForCausalLM", NULL, NULL }, olmo2_keys, true },
+    { "hunyuan_v1_dense",
+      { "hunyuan_v1_moe", "HunYuanMoEV1ForCausalLM", NULL, NULL },
+      hunyuan_keys,
+      true },
 };
 enum { N_MIXTURES = sizeof mixtures / sizeof *mixtures };
 
@@ -98,7 +126,8 @@ pesc_status upcycle_configure(target_model *p, const upcycle_size *size)
         i++;
     if (i == N_MIXTURES)
         return fail(PESC_UNSUPPORTED,
-                    "%s: a %s model cannot be upcycled; llama, mistral, qwen2 and qwen3 can",
+                    "%s: a %s model cannot be upcycled; llama, mistral, qwen2, qwen3, granite, "
+                    "olmo2 and hunyuan_v1_dense can",
                     p->from.path, type);
     TRY(configure(p, &mixtures[i], size));
     TRY(target_read(p, &differs));
