@@ -1,6 +1,6 @@
 #include "arch/family.h"
 
-#include "base/str.h"
+#include "arch/unknown_family.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -17,21 +17,10 @@ const family *family_at(size_t i)
 
 pesc_status family_find(const family **out, const char *model_type, const char *file)
 {
-    str known = { 0 };
-    const family *f;
-    for (size_t i = 0; (f = family_at(i)); i++) {
-        if (strcmp(f->model_type, model_type) == 0) {
-            *out = f;
-            str_free(&known);
+    for (size_t i = 0; (*out = family_at(i)); i++)
+        if (strcmp((*out)->model_type, model_type) == 0)
             return PESC_OK;
-        }
-        str_printf(&known, "%s%s", i ? ", " : "", f->model_type);
-    }
-    pesc_status s = fail(PESC_UNSUPPORTED,
-                         "%s: model_type: found \"%s\", which pesc does not know; it knows %s",
-                         file, model_type, str_ok(&known) ? known.p : "llama and its kin");
-    str_free(&known);
-    return s;
+    return unknown_family(model_type, file);
 }
 
 uint32_t family_facts(const config *c, int32_t layer)

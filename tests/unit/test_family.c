@@ -101,8 +101,13 @@ static void unknown_types_name_the_known(void **state)
     must(family_find(&f, "qwen3_moe", "x"));
     assert_string_equal(f->name, "qwen3_moe");
     must_fail(family_find(&f, "gpt2", "x.json"), PESC_UNSUPPORTED,
-              "x.json: model_type: found \"gpt2\", which pesc does not know; it knows llama, "
-              "mistral, qwen2");
+              "x.json: model_type: found \"gpt2\", which pesc does not know; the nearest is llama, "
+              "which has not its learned positions, LayerNorm and an FFN without a gate; it knows "
+              "llama, mistral, qwen2");
+    must_fail(family_find(&f, "qwen3_max", "x"), PESC_UNSUPPORTED,
+              "the nearest by name is qwen3_moe, but what differs is not known; it knows llama");
+    must_fail(family_find(&f, "xyz", "x"), PESC_UNSUPPORTED,
+              "found \"xyz\", which pesc does not know; it knows llama");
 }
 
 static void absurd_sizes_are_refused(void **state)
