@@ -151,7 +151,10 @@
     X(BOOL, add_special, "true", YES_NO, 0, SAMPLING, "generate",                                  \
       "add BOS and EOS to the prompt as the tokenizer defines")                                    \
     X(BOOL, parse_special, "false", YES_NO, 0, SAMPLING, "generate",                               \
-      "control tokens written in the prompt become control tokens")
+      "control tokens written in the prompt become control tokens")                                \
+    X(AUTO_INT, draft_tokens, "auto", RANGE(0, 8), 0, SAMPLING, "generate chat",                   \
+      "tokens that are guessed from the text so far and checked in one forward: as many as pay "   \
+      "(auto), or up to N; the answer is the same; on a CPU")
 
 /* ---- pesc_data_options: instruction records ---- */
 

@@ -308,6 +308,11 @@ typedef struct pesc_sample_options {
  * generation_config.json recommends; those that it does not name stay. */
 pesc_status pesc_model_sampling(const pesc_model *m, pesc_sample_options *opt);
 
+/* Lets a smaller model with the same vocabulary guess tokens where the text so far gives no guess
+ * (draft_tokens of pesc_sample_options). Answers are the same, and come sooner if it is often
+ * right. Keeps the draft; NULL: none from now on. PESC_USAGE: another vocabulary. On a CPU. */
+pesc_status pesc_session_draft(pesc_session *s, pesc_model *draft);
+
 /* Receives text as it is generated, in whole characters; false stops the generation. */
 typedef bool (*pesc_text_fn)(void *ud, const char *text, size_t n);
 
@@ -319,6 +324,7 @@ typedef struct pesc_generation {
     size_t n_text, n_prompt;
     char finish[16]; /* "stop", "length", or "stopped" by the callback */
     double prefill_seconds, decode_seconds;
+    size_t n_guessed, n_guesses_kept; /* tokens that were guessed and checked; that were right */
 } pesc_generation;
 void pesc_generation_free(pesc_generation *g); /* clears *g; also after a failure */
 

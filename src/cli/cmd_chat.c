@@ -262,6 +262,7 @@ static pesc_status run_chat(chat *c)
     TRY(open_tokenizer(&c->m, c->o, &t));
     TRY(dialog_open(&c->talk, &c->m, c->o, true));
     TRY(pesc_session_open(&c->session, c->m.model, (int32_t)c->o->ctx));
+    TRY(open_draft(&c->m, c->o, c->session));
     TRY(line_open(&c->lines));
     return converse(c);
 }

@@ -80,14 +80,15 @@ static pesc_status open_grammar(const options *o, const open_model *m, pesc_gram
     return st == PESC_OK ? st : out_fail(st, "%s: %s", input_name(path), pesc_last_error());
 }
 
-static pesc_status open_session(const options *o, const open_model *m, size_t n_prompt,
-                                pesc_session **s)
+static pesc_status open_session(const options *o, open_model *m, size_t n_prompt, pesc_session **s)
 {
     pesc_grammar *g = NULL;
     TRY(open_grammar(o, m, &g));
     pesc_status st = pesc_session_open(s, m->model, context_for(o, m, n_prompt));
     if (st == PESC_OK && g)
         st = pesc_session_constrain(*s, g);
+    if (st == PESC_OK)
+        st = open_draft(m, o, *s);
     pesc_grammar_close(g);
     return st;
 }

@@ -295,7 +295,9 @@ static pesc_status answer_questions(evaluation *e)
 {
     scheduler *s = NULL;
     int32_t n_ctx = e->longest < e->s->n_ctx ? e->longest : e->s->n_ctx;
-    scheduler_options o = { .slots = (int32_t)e->opt->batch, .context = n_ctx };
+    scheduler_options o = { .slots = (int32_t)e->opt->batch,
+                            .context = n_ctx,
+                            .guesses = PESC_AUTO };
     if (n_ctx <= 0)
         return PESC_OK;
     e->n_questions = 2 * (size_t)e->opt->batch; /* as many wait as are answered */

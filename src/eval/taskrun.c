@@ -295,7 +295,8 @@ static pesc_status answer_all(work *w)
 {
     scheduler *s = NULL;
     scheduler_options o = { .slots = w->opt->slots ? w->opt->slots : DEFAULT_SLOTS,
-                            .context = w->longest };
+                            .context = w->longest,
+                            .guesses = PESC_AUTO };
     if (w->n == 0)
         return PESC_OK;
     device *dev = w->m->dev;

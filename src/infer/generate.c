@@ -51,8 +51,7 @@ static pesc_status decode(completion *c, const char **finish)
     bool wanted = true, complete = false; /* complete: its grammar lets nothing follow */
     for (int64_t step = 0; step < c->opt->max_tokens; step++) {
         int32_t id;
-        const float *logits;
-        TRY(sampler_pick(c->sampler, s->logits, s->fed.ids, s->fed.n, (uint64_t)step, &id));
+        TRY(sampler_pick(c->sampler, session_logits(s), s->fed.ids, s->fed.n, (uint64_t)step, &id));
         complete = id < 0;
         if (complete)
             TRY(matcher_status(c->matcher));
@@ -63,7 +62,9 @@ static pesc_status decode(completion *c, const char **finish)
         if (!wanted || c->answer.end != ANSWER_GROWS || step + 1 == c->opt->max_tokens ||
             s->fed.n == (size_t)s->n_ctx)
             break;
-        TRY(pesc_session_feed(s, &id, 1, &logits));
+        int64_t left = c->opt->max_tokens - step - 2; /* tokens after this one's successor */
+        TRY(session_next(s, id, left < GUESS_MOST ? (int32_t)left : GUESS_MOST,
+                         c->opt->draft_tokens));
     }
     TRY(answer_finish(&c->answer));
     if (wanted)
@@ -108,7 +109,9 @@ static void give(completion *c, size_t n_prompt, const char *finish, pesc_genera
                           .n_text = a->n,
                           .n_prompt = n_prompt,
                           .prefill_seconds = c->read - c->began,
-                          .decode_seconds = c->ended - c->read };
+                          .decode_seconds = c->ended - c->read,
+                          .n_guessed = (size_t)c->s->guesses.checked,
+                          .n_guesses_kept = (size_t)c->s->guesses.accepted };
     memcpy(g.finish, finish, strlen(finish) + 1);
     ARGS_WRITE(out, &g);
     a->ids.ids = NULL;

@@ -2,6 +2,7 @@
 
 #include "arch/rope_freq.h"
 #include "backend/memory.h"
+#include "base/clock.h"
 #include "base/mem.h"
 
 #include <string.h>
@@ -55,6 +56,7 @@ pesc_status scheduler_open(scheduler **out, pesc_model *m, const scheduler_optio
     s->prompt_limit = -1;
     s->context = opt->context;
     s->overlap = opt->overlap;
+    s->guess = guess_possible(m) && !opt->batch_invariant && !opt->overlap ? opt->guesses : 0;
     s->same_rows = opt->batch_invariant ? batchinvariant_rows(opt->slots) : 0;
     s->max_tokens = max_i32(opt->max_tokens ? opt->max_tokens : 2 * rows, opt->slots);
     s->max_out = max_i32(min_i32(rows, s->max_tokens), opt->slots);
@@ -69,7 +71,7 @@ pesc_status scheduler_open(scheduler **out, pesc_model *m, const scheduler_optio
     s->filling = mem_zalloc((size_t)s->same_rows + 1, sizeof *s->filling);
     s->now.placed = mem_alloc(n, sizeof *s->now.placed);
     s->pending.placed = mem_alloc(n, sizeof *s->pending.placed);
-    s->draws = mem_alloc(n, sizeof *s->draws);
+    s->draws = mem_alloc((size_t)s->max_out, sizeof *s->draws);
     s->rows = mem_alloc((size_t)s->max_out, sizeof *s->rows);
     s->pages = mem_alloc((size_t)kvcache_pages_for(s->context), sizeof *s->pages);
     bool all = s->slots && s->order && s->share && s->seqs && s->filling && s->now.placed &&
@@ -329,27 +331,74 @@ static pesc_status place_rows(scheduler *s, job *j, int32_t from, int32_t n)
     return PESC_OK;
 }
 
-/* Puts up to n tokens of the slot into the forward, fewer if the head has no room for their rows.
- */
+/* How many tokens after those of a job that generates may be guessed. Prompts use what a forward
+ * has left better, and no request is preempted for a guess. */
+static int32_t guess_room(const scheduler *s, const job *j)
+{
+    const config *c = &s->m->shape.cfg;
+    int32_t next = (int32_t)j->ids.n, waiting = 0;
+    bool fits = s->guess && s->n_running < GUESS_ROWS && job_first_row(j) == next - 1 &&
+                !(j->r.terms && j->r.terms->matcher);
+    for (int32_t i = 0; fits && i < s->n_running; i++) {
+        fits = scheduler_generates(s, i);
+        waiting += !is_placed(s, s->order[i]);
+    }
+    int32_t room = min_i32(j->r.max_tokens - job_generated(j), s->context - next) - 1;
+    room = min_i32(room, min_i32(s->max_out, s->max_tokens) - s->n_tokens - waiting);
+    room = min_i32(room, GUESS_MOST);
+    int32_t pages = kvcache_pages_for(next + room) - kvcache_pages_for(j->fed);
+    fits = fits && room > 0 && kvcache_unused(s->kv) >= pages &&
+           rope_shareable(c, next + room) > 0 && !rope_outgrown(c, j->whole, next + room);
+    return fits ? room : 0;
+}
+
+/* Writes guessed tokens after those of the job, and says how many. */
+static pesc_status guess_ahead(scheduler *s, job *j, int32_t *n)
+{
+    int32_t out[GUESS_MOST], room = guess_room(s, j), rows = s->n_tokens;
+    *n = 0;
+    if (room <= 0)
+        return PESC_OK;
+    for (int32_t i = 0; i < s->n_running; i++)
+        rows += !is_placed(s, s->order[i]);
+    *n = guess_next(&j->guesses, &s->pace, &(guess_text){ j->ids.ids, j->ids.n, rows, room },
+                    s->guess, out);
+    for (int32_t i = 0; i < *n; i++)
+        TRY(id_list_add(&j->ids, out[i]));
+    j->ids.n -= (size_t)*n;
+    return PESC_OK;
+}
+
+/* Puts up to n tokens of the slot into the forward, fewer if the head has no room for their rows,
+ * and after the last one of a generation those that are guessed. */
 static pesc_status place(scheduler *s, int32_t slot, int32_t n)
 {
     job *j = s->slots[slot];
-    int32_t first = max_i32(j->fed, job_first_row(j)), room = s->max_out - s->n_rows;
+    int32_t first = max_i32(j->fed, job_first_row(j)), room = s->max_out - s->n_rows, guessed;
     n = min_i32(n, first + room - j->fed);
-    if (n <= 0 || !make_room(s, slot, n))
+    if (n <= 0)
         return PESC_OK;
-    TRY(kvcache_reserve(s->kv, slot, n));
+    TRY(guess_ahead(s, j, &guessed));
+    if (!make_room(s, slot, n + guessed))
+        return PESC_OK;
+    TRY(kvcache_reserve(s->kv, slot, n + guessed));
     results *to = &s->now;
     size_t scores = to->scores.n;
     TRY(place_rows(s, j, j->fed, n));
+    for (int32_t i = 0; i < guessed; i++) {
+        s->rows[s->n_rows] = s->n_tokens + n + i;
+        TRY(rowscores_add(&to->scores, s->n_rows++, 0, j));
+    }
+    n += guessed;
     s->seqs[to->n] = (token_seq){ .ids = j->ids.ids + j->fed,
                                   .n = n,
                                   .past = j->fed,
                                   .kv_seq = slot,
                                   .whole = j->whole,
                                   .adapter = j->r.adapter };
-    to->placed[to->n++] =
-        (placed){ .j = j, .slot = slot, .first = scores, .n = to->scores.n - scores };
+    to->placed[to->n++] = (placed){
+        .j = j, .slot = slot, .first = scores, .n = to->scores.n - scores, .guessed = guessed
+    };
     j->placed_in = next_forward(s);
     s->n_tokens += n;
     return PESC_OK;
@@ -403,22 +452,17 @@ static pesc_status run_forward(scheduler *s)
         batchinvariant_fill(s);
     TRY(pass_set(s->pass, s->seqs, s->now.n + same, s->rows, same ? s->same_rows : s->n_rows));
     routes_record(s->routed ? s->routes : NULL, s->pass);
+    double began = clock_seconds();
     model_start(s->m, s->pass, &s->head);
     rowscores_start(&s->now.scores, s->head);
     s->count.forwards++;
     s->count.computed += (uint64_t)s->n_tokens;
     pesc_status delivered = s->overlap ? scheduler_deliver(s) : PESC_OK;
     TRY(model_finish(s->m, s->pass));
+    if (s->guess && s->count.prompt_tokens == 0)
+        guess_timed(&s->pace, s->n_tokens, clock_seconds() - began);
     if (same)
         TRY(batchinvariant_reserve(s));
-    for (int32_t i = 0, first = 0; s->routed && i < s->now.n; i++) {
-        const token_seq *q = &s->seqs[i];
-        const job *j = s->now.placed[i].j;
-        sched_routes at = { .at = q->past, .n = q->n, .first = first, .all = s->routes };
-        if (j->r.routed && j->state != JOB_OVER)
-            j->r.routed(j->r.ud, &at);
-        first += q->n;
-    }
     TRY(rowscores_finish(&s->now.scores, s->head));
     TRY(scheduler_take_results(s));
     return delivered != PESC_OK || s->overlap ? delivered : scheduler_deliver(s);

@@ -48,6 +48,8 @@ typedef struct scheduler_options {
     bool overlap;         /* results of a forward are delivered while the device computes
                              the next one. A request that its callback ends is in that one, too;
                              what it computes there is dropped. */
+    int64_t guesses;      /* tokens of a text that are guessed and checked at a time: PESC_AUTO as
+                             many as pay, 0 none (guess.h). On a CPU, in texts without a grammar. */
 } scheduler_options;
 
 pesc_status scheduler_open(scheduler **out, pesc_model *m, const scheduler_options *opt);
@@ -66,6 +68,7 @@ typedef struct sched_result {
     bool greedy;        /* scoring: each token of it is the most likely; ties: the lowest id */
     const int32_t *ids; /* generation: the tokens, borrowed for the call */
     int32_t n;
+    int64_t guessed, guesses_kept; /* tokens that were guessed and checked; that were right */
 } sched_result;
 
 /* A token, scored or generated, with its log-probability in nats as the model has it: before
@@ -83,8 +86,8 @@ typedef struct sched_row {
 } sched_row;
 
 /* The experts of tokens [at, at + n) of a request: rows [first, first + n) of `all`, which is
- * borrowed for the call. A token is routed when it is fed, so the last one that is generated never
- * is; one that is fed again after a preemption is delivered again. */
+ * borrowed for the call. A token is routed when it is fed, so the last one that is generated
+ * never is; one that is fed again after a preemption is delivered again. */
 typedef struct sched_routes {
     int32_t at, n, first;
     const routes *all;
@@ -93,21 +96,22 @@ typedef struct sched_routes {
 typedef struct sched_request {
     const int32_t *ids; /* [n], copied */
     int32_t n;
-    /* Scoring: ids[first..n) is the continuation, 1 <= first < n. Generation: `row` is called for
-     * these tokens too; 0: for none of the prompt. */
+    /* Scoring: ids[first..n) is the continuation, 1 <= first < n. Generation: `row` is called
+     * for these tokens too; 0: for none of the prompt. */
     int32_t first;
     int32_t max_tokens;                /* to generate; 0: scoring */
     const pesc_sample_options *sample; /* NULL: greedy. Copied; of it the sampler's options count */
-    /* NULL: none; borrowed until the end. Needs `sample`. The request ends as if its callback had
-     * ended it where they leave no token. */
+    /* NULL: none; borrowed until the end. Needs `sample`. The request ends as if its callback
+     * had ended it where they leave no token. */
     const sampler_terms *terms;
     uint64_t scope;  /* requests of different scopes share no cached prefix */
     int32_t adapter; /* whose LoRA it uses (attach/served_adapters.h); 0: none. Requests of
                       * different served adapters must have different scopes. */
-    /* The request has a slot for the first time; the first `cached` tokens of it are not computed.
-     * NULL: not wanted. */
+    /* The request has a slot for the first time; the first `cached` tokens of it are not
+     * computed. NULL: not wanted. */
     void (*started)(void *ud, int32_t cached);
-    /* Each token that is scored or generated, once, in order, before `token`. NULL: not wanted. */
+    /* Each token that is scored or generated, once, in order, before `token`. NULL: not wanted.
+     */
     pesc_status (*row)(void *ud, const sched_row *r);
     int32_t n_top; /* of each row, at most the vocabulary */
     bool rank;     /* whether rows have the rank of their token */
@@ -115,34 +119,36 @@ typedef struct sched_request {
      * call it. NULL: not wanted. all_routed: of every forward. */
     void (*routed)(void *ud, const sched_routes *r);
     bool all_routed;
-    /* Each token that is generated, also one that ends a text: the scheduler knows no end tokens.
-     * *more is true; false ends the request. NULL: only max_tokens ends it. */
+    /* Each token that is generated, also one that ends a text: the scheduler knows no end
+     * tokens. *more is true; false ends the request. NULL: only max_tokens ends it. */
     pesc_status (*token)(void *ud, int32_t id, bool *more);
     pesc_status (*done)(void *ud, const sched_result *r); /* once, at the end */
     void *ud;
 } sched_request;
 
-/* Adds a request to the end of the queue. The ticket (may be NULL) names it to scheduler_cancel();
- * each is one more than that of the request added before. PESC_USAGE: it is longer than the
- * context, or an id is outside the vocabulary. Callbacks may add and cancel requests; a callback
- * that fails ends scheduler_step() with its status. */
+/* Adds a request to the end of the queue. The ticket (may be NULL) names it to
+ * scheduler_cancel(); each is one more than that of the request added before. PESC_USAGE: it is
+ * longer than the context, or an id is outside the vocabulary. Callbacks may add and cancel
+ * requests; a callback that fails ends scheduler_step() with its status. */
 pesc_status scheduler_add(scheduler *s, const sched_request *r, uint64_t *ticket);
 
-/* The requests with tickets from first to last end, waiting or running: with the step that runs, or
- * at the beginning of the next one. Tickets of requests that are done are ignored. One pass over
- * all requests, whatever the number of tickets. */
+/* The requests with tickets from first to last end, waiting or running: with the step that
+ * runs, or at the beginning of the next one. Tickets of requests that are done are ignored. One
+ * pass over all requests, whatever the number of tickets. */
 void scheduler_cancel(scheduler *s, uint64_t first, uint64_t last);
 
-/* Puts the waiting requests in the order of their tokens, so that those with the same prefix follow
- * each other, and joins scores whose tokens differ in the last one only: one row serves them. */
+/* Puts the waiting requests in the order of their tokens, so that those with the same prefix
+ * follow each other, and joins scores whose tokens differ in the last one only: one row serves
+ * them. */
 pesc_status scheduler_sort(scheduler *s);
 
-/* One of that many forwards tells its routes to all requests with `routed`. 0, as at first: only
- * forwards with a request that has `all_routed` do. */
+/* One of that many forwards tells its routes to all requests with `routed`. 0, as at first:
+ * only forwards with a request that has `all_routed` do. */
 void scheduler_route_every(scheduler *s, int32_t forwards);
 
-/* At most that many tokens of prompts, or none, are in a forward that also continues a generation:
- * so much does a prompt slow the generations down. -1, as at first: no such limit. */
+/* At most that many tokens of prompts, or none, are in a forward that also continues a
+ * generation: so much does a prompt slow the generations down. -1, as at first: no such limit.
+ */
 void scheduler_limit_prompts(scheduler *s, int32_t tokens);
 /* How many generations the next forward continues. */
 int32_t scheduler_generating(const scheduler *s);

@@ -5,6 +5,7 @@
 #ifndef PESC_INFER_SCHEDULER_STATE_H
 #define PESC_INFER_SCHEDULER_STATE_H
 
+#include "infer/guess.h"
 #include "infer/prefix.h"
 #include "infer/scheduler.h"
 #include "model/forward.h"
@@ -34,8 +35,9 @@ struct job {
     double logprob;    /* of the rows so far */
     bool greedy;
     uint64_t placed_in; /* the number of the last forward that it is in */
-    job *next;          /* in the queue */
-    job *joined;        /* the next score that reads the same rows */
+    guess_record guesses;
+    job *next;   /* in the queue */
+    job *joined; /* the next score that reads the same rows */
     /* While it waits for the prefix that a running request computes: */
     uint64_t wait_ticket;
     int32_t wait_slot, wait_until; /* until that slot has this many tokens */
@@ -113,11 +115,13 @@ typedef struct placed {
     job *j; /* NULL: it needs to know nothing */
     int32_t slot;
     size_t first, n; /* scores of its rows */
-    int32_t chosen;  /* the token that was generated; -1: none */
-    bool ended;      /* its terms leave no token that could follow */
-    size_t details;  /* of its rows, in `details` */
-    bool complete;   /* the request has all its tokens or scores: it has left its slot, and is freed
-                        when its results are delivered */
+    int32_t guessed; /* the last rows are those of so many guessed tokens, which follow its ids */
+    int32_t chosen[1 + GUESS_MOST]; /* the tokens that were generated */
+    int32_t n_chosen;
+    bool ended;     /* its terms leave no token that could follow */
+    size_t details; /* of its rows, in `details` */
+    bool complete;  /* the request has all its tokens or scores: it has left its slot, and is freed
+                       when its results are delivered */
 } placed;
 
 /* The sequences of a forward and their results, until these are delivered. */
@@ -141,7 +145,7 @@ struct scheduler {
     routes *routes; /* NULL until a request wants them */
     int32_t routes_every;
     sampling *sampling;  /* NULL until a request needs it */
-    sampling_row *draws; /* [n_slots]: tokens that it draws after a forward */
+    sampling_row *draws; /* [max_out]: tokens that it draws after a forward */
     float *logits;       /* [V]: a row; NULL until a request needs it */
     job_queue queue;
     job **slots;    /* [n_slots]: what a slot runs, or NULL */
@@ -151,6 +155,8 @@ struct scheduler {
     int32_t *pages;  /* [max_pages]: those of the prefix that was found last */
     bool some_end;   /* a request may be cancelled or over */
     bool overlap;    /* see scheduler_options */
+    int64_t guess;   /* likewise; 0 also where there are none */
+    guess_pace pace; /* of forwards that only continue generations */
     results pending; /* of the forward before; without `overlap` none is left after a step */
     uint64_t tickets;
     scheduler_counters count;

@@ -2,6 +2,7 @@
 
 #include "arch/rope_freq.h"
 #include "base/args.h"
+#include "base/clock.h"
 #include "base/mem.h"
 
 #include <string.h>
@@ -27,14 +28,16 @@ pesc_status pesc_session_open(pesc_session **out, pesc_model *m, int32_t n_ctx)
     model_keep(m);
     s->n_ctx = n_ctx;
     s->shareable = SIZE_MAX;
+    s->rows = guess_possible(m) && n_ctx > GUESS_MOST ? 1 + GUESS_MOST : 1;
     pass_limits lim = { .max_tokens = n_ctx < SESSION_PREFILL ? n_ctx : SESSION_PREFILL,
                         .max_seqs = 1,
-                        .max_out = 1 };
+                        .max_out = s->rows };
+    size_t row = (size_t)m->shape.cfg.vocab * sizeof *s->logits;
     pesc_status st = kvcache_open(&s->kv, m->dev, &m->shape.cfg, m->shape.act_dt, 1, n_ctx, n_ctx);
     if (st == PESC_OK)
         st = pass_open(&s->pass, m, lim, s->kv);
-    if (st == PESC_OK && !(s->logits = mem_alloc((size_t)m->shape.cfg.vocab, sizeof *s->logits)))
-        st = fail_nomem("a session's logits", (size_t)m->shape.cfg.vocab * sizeof *s->logits);
+    if (st == PESC_OK && !(s->logits = mem_alloc((size_t)s->rows, row)))
+        st = fail_nomem("a session's logits", (size_t)s->rows * row);
     if (st != PESC_OK) {
         pesc_session_close(s);
         return st;
@@ -55,37 +58,46 @@ void pesc_session_close(pesc_session *s)
     }
     mem_free(s->fed.ids);
     mem_free(s->logits);
+    pesc_session_close(s->draft);
     grammar_close(s->grammar);
     mem_free(s);
     pesc_model_close(m);
+}
+
+/* Takes guesses back from the cache. */
+static void drop_ahead(pesc_session *s)
+{
+    kvcache_truncate(s->kv, 0, (int32_t)s->fed.n);
+    s->n_ahead = 0;
 }
 
 void pesc_session_reset(pesc_session *s)
 {
     if (!s)
         return;
-    kvcache_truncate(s->kv, 0, 0);
     s->fed.n = 0;
+    drop_ahead(s);
     s->shareable = SIZE_MAX;
 }
 
-/* One forward over n tokens; the logits of the last one come back only when wanted. The device is
- * held for one forward at a time, so that sessions of other threads take turns with this one. */
+/* One forward over n tokens; the logits of the last n_out come back. The device is held for one
+ * forward at a time, so that sessions of other threads take turns with this one. */
 static pesc_status forward(pesc_session *s, const int32_t *ids, int32_t n, int32_t whole,
-                           bool want_logits)
+                           int32_t n_out)
 {
     DEVICE_CALL(s->model->dev);
     token_seq seq = { .ids = ids, .n = n, .past = (int32_t)s->fed.n, .whole = whole };
-    int32_t last = n - 1;
+    int32_t rows[1 + GUESS_MOST];
+    size_t row = (size_t)s->model->shape.cfg.vocab * sizeof *s->logits;
     tensor logits = { 0 };
-    TRY(pass_set(s->pass, &seq, 1, &last, want_logits));
+    for (int32_t i = 0; i < n_out; i++)
+        rows[i] = n - n_out + i;
+    TRY(pass_set(s->pass, &seq, 1, rows, n_out));
     TRY(model_fwd(s->model, s->pass, &logits));
-    if (want_logits)
-        TRY(s->model->dev->op->download(s->model->dev, s->logits, logits.data,
-                                        (size_t)s->model->shape.cfg.vocab * sizeof *s->logits));
-    for (int32_t i = 0; i < n; i++)
-        TRY(id_list_add(&s->fed, ids[i]));
-    return PESC_OK;
+    s->row = 0;
+    if (n_out == 0)
+        return PESC_OK;
+    return s->model->dev->op->download(s->model->dev, s->logits, logits.data, (size_t)n_out * row);
 }
 
 static pesc_status feed(pesc_session *s, const int32_t *ids, size_t n);
@@ -96,7 +108,7 @@ static pesc_status feed_anew(pesc_session *s, const int32_t *ids, size_t n)
     id_list all = s->fed;
     pesc_status st = PESC_OK;
     s->fed = (id_list){ 0 };
-    kvcache_truncate(s->kv, 0, 0);
+    drop_ahead(s);
     for (size_t i = 0; st == PESC_OK && i < n; i++)
         st = id_list_add(&all, ids[i]);
     if (st == PESC_OK)
@@ -120,9 +132,142 @@ static pesc_status feed(pesc_session *s, const int32_t *ids, size_t n)
     for (size_t at = 0; at < n;) {
         size_t step = n - at < SESSION_PREFILL ? n - at : SESSION_PREFILL;
         TRY(forward(s, ids + at, (int32_t)step, whole, at + step == n));
-        at += step;
+        for (size_t end = at + step; at < end; at++)
+            TRY(id_list_add(&s->fed, ids[at]));
     }
     return PESC_OK;
+}
+
+/* How many tokens after `fed` may be guessed: with keys that do not depend on what follows. */
+static int32_t room_ahead(const pesc_session *s, int32_t most)
+{
+    const config *c = &s->model->shape.cfg;
+    int32_t n = s->rows - 1, room = s->n_ctx - (int32_t)s->fed.n - 1;
+    n = n < most ? n : most;
+    n = n < room ? n : room;
+    int32_t whole = (int32_t)s->fed.n + 1 + n;
+    bool fixed = rope_shareable(c, whole) > 0 && !rope_outgrown(c, (int64_t)s->fed.n, whole);
+    return fixed && n > 0 ? n : 0;
+}
+
+/* ---- a draft model ---- */
+
+static pesc_status same_vocabulary(const pesc_model *m, const pesc_model *draft)
+{
+    int64_t n = m->tok ? tokenizer_size(m->tok) : m->shape.cfg.vocab;
+    int64_t of_draft = draft->tok ? tokenizer_size(draft->tok) : draft->shape.cfg.vocab;
+    if (n != of_draft || !m->tok != !draft->tok)
+        return fail(PESC_USAGE,
+                    "the draft model has %lld tokens, the model %lld; a draft needs the same "
+                    "vocabulary",
+                    (long long)of_draft, (long long)n);
+    for (int32_t id = 0; m->tok && id < n; id++) {
+        size_t n_a, n_b;
+        const char *a = tokenizer_token(m->tok, id, &n_a);
+        const char *b = tokenizer_token(draft->tok, id, &n_b);
+        if (!a != !b || (a && (n_a != n_b || memcmp(a, b, n_a) != 0)))
+            return fail(PESC_USAGE,
+                        "token %d is another one in the draft model; a draft needs the same "
+                        "vocabulary",
+                        id);
+    }
+    return PESC_OK;
+}
+
+pesc_status pesc_session_draft(pesc_session *s, pesc_model *draft)
+{
+    status_clear();
+    NEED(s);
+    pesc_session *d = NULL;
+    if (draft) {
+        if (!guess_possible(s->model))
+            return fail(
+                PESC_UNSUPPORTED,
+                "a draft model guesses on a CPU only: elsewhere bits depend on the number of "
+                "rows that are computed together");
+        TRY(same_vocabulary(s->model, draft));
+        TRY(pesc_session_open(&d, draft, s->n_ctx));
+    }
+    pesc_session_close(s->draft);
+    s->draft = d;
+    s->drafts = (guess_record){ .right = 1 };
+    return PESC_OK;
+}
+
+static int32_t most_likely(const float *logits, int32_t n)
+{
+    int32_t best = 0;
+    for (int32_t i = 1; i < n; i++)
+        best = logits[i] > logits[best] ? i : best;
+    return best;
+}
+
+/* What the draft model says after the n tokens of s->fed: as many as pay, at times two to see
+ * whether they do by now. */
+static pesc_status draft_guess(pesc_session *s, int32_t room, int64_t wanted, int32_t *out,
+                               int32_t *n)
+{
+    enum { AT_FIRST = 4, AGAIN = 2, UNTIL_AGAIN = 32 };
+    pesc_session *d = s->draft;
+    guess_text t = { s->fed.ids, s->fed.n, 1, room };
+    int32_t k = wanted == PESC_AUTO ? guess_worth(&s->drafts, &s->pace, &t, s->draft_seconds)
+                                    : (int32_t)wanted;
+    if (wanted == PESC_AUTO && s->draft_seconds <= 0)
+        k = AT_FIRST;
+    if (wanted == PESC_AUTO && k == 0 && ++s->undrafted > UNTIL_AGAIN)
+        k = AGAIN;
+    k = k < room ? k : room;
+    if (k <= 0)
+        return PESC_OK;
+    const float *logits;
+    int32_t vocab = s->model->shape.cfg.vocab, of_draft = d->model->shape.cfg.vocab;
+    vocab = vocab < of_draft ? vocab : of_draft; /* rows beyond the vocabulary may be padding */
+    TRY(session_extend(d, s->fed.ids, s->fed.n));
+    double began = clock_seconds();
+    for (int32_t i = 0; i < k; i++) {
+        out[i] = most_likely(session_logits(d), vocab);
+        if (i + 1 < k)
+            TRY(pesc_session_feed(d, &out[i], 1, &logits));
+    }
+    if (k > 1)
+        s->draft_seconds = (clock_seconds() - began) / (k - 1);
+    s->undrafted = 0;
+    s->drafts.waits = true;
+    s->drafts.next = out[0];
+    s->guesses.checked += k;
+    *n = k;
+    return PESC_OK;
+}
+
+pesc_status session_next(pesc_session *s, int32_t id, int32_t most, int64_t wanted)
+{
+    guess_learn(&s->guesses, id);
+    guess_learn(&s->drafts, id);
+    if (s->n_ahead > 0 && s->ahead[s->row] == id) {
+        s->row++;
+        s->n_ahead--;
+        s->guesses.accepted++;
+        return id_list_add(&s->fed, id);
+    }
+    drop_ahead(s);
+    int32_t ids[1 + GUESS_MOST] = { id }, room = room_ahead(s, most);
+    size_t n = s->fed.n;
+    if (room == 0)
+        return feed(s, ids, 1);
+    TRY(id_list_add(&s->fed, id)); /* the lookup reads it as the end of the text */
+    int32_t ahead = guess_next(&s->guesses, &s->pace, &(guess_text){ s->fed.ids, n + 1, 1, room },
+                               wanted, ids + 1);
+    pesc_status drafted = PESC_OK;
+    if (s->draft && ahead == 0)
+        drafted = draft_guess(s, room, wanted, ids + 1, &ahead);
+    s->fed.n = n;
+    TRY(drafted);
+    double began = clock_seconds();
+    TRY(forward(s, ids, 1 + ahead, (int32_t)n + 1, 1 + ahead));
+    guess_timed(&s->pace, 1 + ahead, clock_seconds() - began);
+    memcpy(s->ahead, ids + 1, (size_t)ahead * sizeof *ids);
+    s->n_ahead = ahead;
+    return id_list_add(&s->fed, id);
 }
 
 pesc_status pesc_session_feed(pesc_session *s, const int32_t *ids, size_t n, const float **logits)
@@ -133,6 +278,7 @@ pesc_status pesc_session_feed(pesc_session *s, const int32_t *ids, size_t n, con
     NEED(logits);
     if (n == 0)
         return fail(PESC_USAGE, "no tokens were given; feed at least one");
+    drop_ahead(s);
     TRY(feed(s, ids, n));
     *logits = s->logits;
     return PESC_OK;
@@ -147,8 +293,9 @@ pesc_status session_extend(pesc_session *s, const int32_t *ids, size_t n)
     most = most < s->fed.n ? most : s->fed.n;
     while (common < n - 1 && common < most && s->fed.ids[common] == ids[common])
         common++;
-    kvcache_truncate(s->kv, 0, (int32_t)common);
     s->fed.n = common;
+    drop_ahead(s);
+    s->guesses = (guess_record){ 0 };
     s->shareable = SIZE_MAX;
     return feed(s, ids + common, n - common);
 }

@@ -157,6 +157,8 @@ static pesc_status on_done(void *ud, const sched_result *r)
     choice *h = ud;
     if (h->matcher)
         (void)succeeded(h->of, matcher_status(h->matcher));
+    h->of->guessed += r->guessed;
+    h->of->guesses_kept += r->guesses_kept;
     end_choice(h->of->x->srv, h, r->finish == FINISH_STOPPED ? "stop" : "length");
     return PESC_OK;
 }
@@ -249,7 +251,8 @@ static pesc_status open_scheduler(pesc_server *s)
                             .context = s->context,
                             .max_tokens = slots + s->pace.max,
                             .batch_invariant = gpu && s->opt.deterministic,
-                            .overlap = gpu };
+                            .overlap = gpu,
+                            .guesses = PESC_AUTO };
     TRY(scheduler_open(&s->sched, s->m, &o));
     scheduler_route_every(s->sched, gpu ? GPU_ROUTES_EVERY : CPU_ROUTES_EVERY);
     return PESC_OK;

@@ -233,3 +233,18 @@ assert g["finish"] == "stop" and g["ids"].index(265) == len(g["ids"]) - 1, g' "$
     [ "$status" = 3 ]
     [[ $stderr == *none.json* ]]
 }
+
+@test "generate: guesses and a draft model change no token" {
+    pesc generate "$D/model" -p 'hello hello hello hello' -n 40 --json --ignore-eos --draft-tokens 0
+    [ "$status" = 0 ]
+    has '"draft_n":0,"draft_n_accepted":0'
+    local plain=${output%%,\"tokens_per*}
+    pesc generate "$D/model" -p 'hello hello hello hello' -n 40 --json --ignore-eos --draft-tokens 8
+    [ "${output%%,\"tokens_per*}" = "$plain" ]
+    pesc generate "$D/model" -p 'hello hello hello hello' -n 40 --json --ignore-eos --draft-tokens 4 --draft "$D/model"
+    [ "${output%%,\"tokens_per*}" = "$plain" ]
+    has '"draft_n_accepted":[1-9]'
+    pesc generate "$D/model" -p hello -n 4 --draft "$BATS_TEST_DIRNAME/../golden/llama"
+    [ "$status" = 2 ]
+    [[ $stderr == *'the same vocabulary'* ]]
+}

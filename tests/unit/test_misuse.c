@@ -130,6 +130,7 @@ static pesc_train_options train;
     X(pesc_grammar_open(&got.g, NULL, PESC_GRAMMAR_REGEX, "x", 1), "m")                            \
     X(pesc_grammar_open(&got.g, m, PESC_GRAMMAR_REGEX, NULL, 1), "text")                           \
     X(pesc_session_constrain(NULL, NULL), "s")                                                     \
+    X(pesc_session_draft(NULL, m), "s")                                                            \
     X(pesc_session_generate(NULL, "x", NULL, NULL, NULL), "s")                                     \
     X(pesc_session_generate(s, NULL, NULL, NULL, NULL), "prompt")                                  \
     X(pesc_perplexity(NULL, "x", 1, 0, &perplexity), "m")                                          \

@@ -35,6 +35,7 @@ typedef struct samples {
 } samples;
 
 static uint64_t drawn;
+static int64_t guesses_kept; /* of all requests */
 
 static int32_t below(int32_t n)
 {
@@ -126,6 +127,7 @@ static void expect_tokens(pesc_model *m, sample *s)
     pesc_sample_options o = s->sampled ? sample_options((uint64_t)s->n) : pesc_sample_defaults();
     o.max_tokens = s->max_tokens;
     o.ignore_eos = true;
+    o.draft_tokens = 0;
     o.temperature = s->sampled ? o.temperature : 0;
     must(pesc_session_open(&one, m, CONTEXT));
     must(pesc_session_complete(one, s->ids, (size_t)s->n, &o, NULL, NULL, &g));
@@ -144,6 +146,7 @@ static pesc_status take_done(void *ud, const sched_result *r)
     s->done++;
     s->finish = r->finish;
     s->logprob = r->logprob;
+    guesses_kept += r->guesses_kept;
     s->greedy = r->greedy;
     if (!s->first) {
         assert_int_equal(r->n, s->n_got);
@@ -201,7 +204,7 @@ static scheduler_counters run_all(pesc_model *m, const samples *want, const sett
     int order[MAX_REQUESTS];
     scheduler_options o = with->opt;
     scheduler *s;
-    o.overlap = overlapping;
+    o.overlap = overlapping && !o.guesses;
     must(scheduler_open(&s, m, &o));
     for (int i = 0; i < want->n; i++) {
         int j = (int)below(i + 1);
@@ -227,15 +230,18 @@ static scheduler_counters run_all(pesc_model *m, const samples *want, const sett
 }
 
 static const setting settings[] = {
-    { { 7, CONTEXT, 64, 0, false, false }, true },
-    { { 1, CONTEXT, 0, 0, false, false }, false },
-    { { 2, CONTEXT, 5, 0, false, false }, true },
-    { { 33, CONTEXT, 0, 0, false, false }, true },
-    { { 7, CONTEXT, 63, CONTEXT, false, false }, false },
-    { { 33, CONTEXT, 100, 700, false, false }, false },
-    { { 64, CONTEXT, 200, 20000, false, false }, false },
-    { { 7, CONTEXT, 0, 0, true, false }, true },
-    { { 33, CONTEXT, 0, 700, true, false }, false },
+    { { 7, CONTEXT, 64, 0, false, false, 0 }, true },
+    { { 1, CONTEXT, 0, 0, false, false, 0 }, false },
+    { { 2, CONTEXT, 5, 0, false, false, 0 }, true },
+    { { 33, CONTEXT, 0, 0, false, false, 0 }, true },
+    { { 7, CONTEXT, 63, CONTEXT, false, false, 0 }, false },
+    { { 33, CONTEXT, 100, 700, false, false, 0 }, false },
+    { { 64, CONTEXT, 200, 20000, false, false, 0 }, false },
+    { { 7, CONTEXT, 0, 0, true, false, 0 }, true },
+    { { 33, CONTEXT, 0, 700, true, false, 0 }, false },
+    { { 1, CONTEXT, 0, 0, false, false, 8 }, false },
+    { { 5, CONTEXT, 200, 700, false, false, 3 }, true },
+    { { 33, CONTEXT, 0, 0, false, false, PESC_AUTO }, false },
 };
 
 /* Every other setting overlaps forwards and callbacks. */
@@ -286,6 +292,7 @@ static void results_do_not_depend_on_the_batch(void **state)
                                         i % 3 ? "f32" : "bf16", 0, i % 2);
     requests_depend_on_nothing_else("cpu:2", "share/base", "f32", 0, false);
     requests_depend_on_nothing_else("far", golden_path("sparsetral"), "f32", 0, true);
+    assert_true(guesses_kept > 10);
 }
 
 /* Dynamic RoPE: prompts on both sides of the context, and generations that cross it. A prompt
@@ -323,12 +330,17 @@ static int close_model(void **state)
     return 0;
 }
 
-static scheduler *open_scheduler(int32_t slots, int32_t max_tokens)
+static scheduler *open_pool(int32_t slots, int32_t context, int32_t max_tokens, int64_t pool)
 {
     scheduler *s;
-    must(scheduler_open(&s, model,
-                        &(scheduler_options){ slots, CONTEXT, max_tokens, 0, false, overlap }));
+    scheduler_options o = { slots, context, max_tokens, pool, false, overlap, overlap ? 0 : 8 };
+    must(scheduler_open(&s, model, &o));
     return s;
+}
+
+static scheduler *open_scheduler(int32_t slots, int32_t max_tokens)
+{
+    return open_pool(slots, CONTEXT, max_tokens, 0);
 }
 
 static sample make(int32_t n, int32_t first, int32_t max_tokens)
@@ -443,8 +455,7 @@ static void a_preempted_request_goes_on(void **state)
 {
     overlap = *state;
     static sample want[2], got[2];
-    scheduler *s;
-    must(scheduler_open(&s, model, &(scheduler_options){ 2, 320, 0, 320, false, overlap }));
+    scheduler *s = open_pool(2, 320, 0, 320);
     assert_int_equal(scheduler_count(s).pages, 7);
     for (int i = 0; i < 2; i++) {
         want[i] = make(180, 0, 130);
@@ -466,9 +477,8 @@ static void a_preempted_score_begins_again(void **state)
 {
     overlap = *state;
     static sample score, want, talk;
-    scheduler *s;
     bool more;
-    must(scheduler_open(&s, model, &(scheduler_options){ 2, 320, 4, 320, false, overlap }));
+    scheduler *s = open_pool(2, 320, 4, 320);
     talk = make(120, 0, 150);
     score = make(240, 10, 0);
     want = score;
@@ -490,8 +500,7 @@ static void a_full_pool_is_not_fought_over(void **state)
     overlap = *state;
     enum { TALKS = 16 };
     static sample talks[TALKS];
-    scheduler *s;
-    must(scheduler_open(&s, model, &(scheduler_options){ TALKS, 320, 64, 1280, false, overlap }));
+    scheduler *s = open_pool(TALKS, 320, 64, 1280);
     for (int i = 0; i < TALKS; i++) {
         talks[i] = make(100, 0, 200);
         talks[i].ids[0] = i; /* no prefix is shared */
@@ -539,20 +548,15 @@ static pesc_status open_and_run(void)
     b = make(20, 0, 2);
     pesc_sample_options o = sample_options(1);
     sched_request score = { .ids = a.ids, .n = a.n, .first = 60, .done = take_done, .ud = &a };
-    sched_request talk = { .ids = b.ids,
-                           .n = b.n,
-                           .max_tokens = 2,
-                           .sample = &o,
-                           .token = take_token,
-                           .done = take_done,
-                           .ud = &b };
-    pesc_status st = scheduler_open(&s, model, &(scheduler_options){ 2, 80, 0, 0, false, overlap });
-    if (st == PESC_OK)
-        st = scheduler_add(s, &score, NULL);
-    if (st == PESC_OK)
-        st = scheduler_add(s, &talk, NULL);
-    if (st == PESC_OK)
-        st = scheduler_sort(s);
+    sched_request talk = { .ids = b.ids, .n = b.n, .max_tokens = 2, .sample = &o };
+    talk.token = take_token;
+    talk.done = take_done;
+    talk.ud = &b;
+    scheduler_options small = { 2, 80, 0, 0, false, overlap, 0 };
+    pesc_status st = scheduler_open(&s, model, &small);
+    st = st == PESC_OK ? scheduler_add(s, &score, NULL) : st;
+    st = st == PESC_OK ? scheduler_add(s, &talk, NULL) : st;
+    st = st == PESC_OK ? scheduler_sort(s) : st;
     while (st == PESC_OK && more)
         st = scheduler_step(s, &more);
     scheduler_close(s);
@@ -562,8 +566,7 @@ static pesc_status open_and_run(void)
 static void refused_memory_is_reported(void **state)
 {
     overlap = *state;
-    int refused = 0;
-    bool fired = true;
+    int refused = 0, fired = 1;
     for (uint64_t n = 1; fired; n++) {
         mem_fail_at(n);
         pesc_status st = open_and_run();
@@ -575,26 +578,23 @@ static void refused_memory_is_reported(void **state)
     assert_true(refused > 20);
 }
 
+/* One forward after the other, and forwards that overlap with callbacks. */
+#define BOTH(test) cmocka_unit_test(test), cmocka_unit_test_prestate(test, &overlap)
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(results_do_not_depend_on_the_batch),
         cmocka_unit_test(dynamic_rope_depends_on_the_request),
-        cmocka_unit_test(a_shared_prefix_is_computed_once),
-        cmocka_unit_test_prestate(a_shared_prefix_is_computed_once, &overlap),
+        BOTH(a_shared_prefix_is_computed_once),
         cmocka_unit_test(a_later_request_reuses_what_is_cached),
         cmocka_unit_test(a_long_prompt_does_not_stop_generation),
         cmocka_unit_test(prompts_are_limited_beside_generation),
-        cmocka_unit_test(a_preempted_request_goes_on),
-        cmocka_unit_test_prestate(a_preempted_request_goes_on, &overlap),
-        cmocka_unit_test(a_preempted_score_begins_again),
-        cmocka_unit_test_prestate(a_preempted_score_begins_again, &overlap),
-        cmocka_unit_test(a_full_pool_is_not_fought_over),
-        cmocka_unit_test_prestate(a_full_pool_is_not_fought_over, &overlap),
-        cmocka_unit_test(limits_are_kept),
-        cmocka_unit_test_prestate(limits_are_kept, &overlap),
-        cmocka_unit_test(refused_memory_is_reported),
-        cmocka_unit_test_prestate(refused_memory_is_reported, &overlap),
+        BOTH(a_preempted_request_goes_on),
+        BOTH(a_preempted_score_begins_again),
+        BOTH(a_full_pool_is_not_fought_over),
+        BOTH(limits_are_kept),
+        BOTH(refused_memory_is_reported),
     };
     return cmocka_run_group_tests_name("scheduler", tests, open_model, close_model);
 }

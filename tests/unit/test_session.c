@@ -50,7 +50,7 @@ static void a_used_session_equals_a_fresh_one(void **state)
         complete(fresh, prompts[i], lengths[i], &b);
         assert_memory_equal(a.ids, b.ids, NEW * sizeof *a.ids);
         size_t bytes = (size_t)model->shape.cfg.vocab * sizeof *used->logits;
-        assert_memory_equal(used->logits, fresh->logits, bytes);
+        assert_memory_equal(session_logits(used), session_logits(fresh), bytes);
         pesc_generation_free(&a);
         pesc_generation_free(&b);
         pesc_session_close(fresh);
@@ -88,11 +88,110 @@ static void an_end_token_ends_the_text(void **state)
     pesc_session_close(s);
 }
 
+/* Texts that repeat themselves, so that many guesses are right and many are wrong. */
+static void guesses_change_no_token(void **state)
+{
+    (void)state;
+    static const char *const families[] = { "llama", "mixtral", "camelidae" };
+    enum { LONG = 48, ROOM = 80, REQUESTS = 40 };
+    size_t kept = 0, wrong = 0;
+    for (size_t f = 0; f < sizeof families / sizeof *families; f++) {
+        pesc_model *m;
+        pesc_session *s;
+        must(pesc_model_open(&m, dev, golden_path(families[f]), NULL));
+        must(pesc_session_open(&s, m, ROOM));
+        for (int32_t i = 0; i < REQUESTS; i++) {
+            pesc_generation plain = PESC_INIT(pesc_generation), guessed = plain;
+            pesc_sample_options o = pesc_sample_defaults();
+            int32_t prompt[24];
+            for (int32_t k = 0; k < 24; k++)
+                prompt[k] = 3 + (k % (2 + i % 7)) * (1 + i % 5);
+            o.ignore_eos = true;
+            o.max_tokens = 1 + i * 7 % 64; /* some fill the context */
+            o.temperature = i % 3 ? 0.1 * (i % 4) : 0;
+            o.top_k = 1 + i % 4;
+            o.repetition_penalty = i % 5 ? 1 : 1.05;
+            o.seed = i;
+            o.draft_tokens = 0;
+            must(pesc_session_complete(s, prompt, 24, &o, NULL, NULL, &plain));
+            assert_int_equal(plain.n_guessed, 0);
+            o.draft_tokens = i % 9 ? i % 9 : PESC_AUTO;
+            must(pesc_session_complete(s, prompt, 24, &o, NULL, NULL, &guessed));
+            assert_int_equal(guessed.n_ids, plain.n_ids);
+            assert_memory_equal(guessed.ids, plain.ids, plain.n_ids * sizeof *plain.ids);
+            kept += guessed.n_guesses_kept;
+            wrong += guessed.n_guessed - guessed.n_guesses_kept;
+            pesc_generation_free(&plain);
+            pesc_generation_free(&guessed);
+        }
+        pesc_session_close(s);
+        pesc_model_close(m);
+    }
+    assert_true(kept > 100 && wrong > 100);
+}
+
+/* The model as its own draft is always right where it is greedy; another one hardly ever. */
+static void a_draft_model_changes_no_token(void **state)
+{
+    (void)state;
+    enum { LONG = 40, ROOM = 80 };
+    static const int32_t prompt[] = { 1, 5, 9, 12, 7, 22, 33, 41 };
+    pesc_model *other;
+    must(pesc_model_open(&other, dev, golden_path("mistral"), NULL));
+    pesc_model *drafts[] = { model, other };
+    for (int which = 0; which < 2; which++) {
+        pesc_session *s, *plain;
+        must(pesc_session_open(&s, model, ROOM));
+        must(pesc_session_open(&plain, model, ROOM));
+        must(pesc_session_draft(s, drafts[which]));
+        for (int i = 0; i < 12; i++) {
+            pesc_generation a = PESC_INIT(pesc_generation), b = a;
+            pesc_sample_options o = pesc_sample_defaults();
+            o.ignore_eos = true;
+            o.max_tokens = LONG;
+            o.temperature = i % 2 ? 0.9 : 0;
+            o.seed = i;
+            o.draft_tokens = i % 4 < 2 ? 4 : PESC_AUTO;
+            must(pesc_session_complete(s, prompt, 8 - (size_t)i % 3, &o, NULL, NULL, &a));
+            o.draft_tokens = 0;
+            must(pesc_session_complete(plain, prompt, 8 - (size_t)i % 3, &o, NULL, NULL, &b));
+            assert_int_equal(a.n_ids, b.n_ids);
+            assert_memory_equal(a.ids, b.ids, a.n_ids * sizeof *a.ids);
+            if (i == 0) /* beside guesses of the text itself */
+                assert_true(which == 0 ? 2 * a.n_guesses_kept > a.n_guessed
+                                       : 2 * a.n_guesses_kept < a.n_guessed);
+            pesc_generation_free(&a);
+            pesc_generation_free(&b);
+        }
+        pesc_session_close(plain);
+        pesc_session_close(s);
+    }
+    pesc_model_close(other);
+}
+
+static void a_draft_needs_the_same_vocabulary(void **state)
+{
+    (void)state;
+    pesc_model *other;
+    pesc_session *s;
+    must(pesc_model_open(&other, dev, "share/base", NULL));
+    must(pesc_session_open(&s, model, CTX));
+    assert_int_equal(pesc_session_draft(s, other), PESC_USAGE);
+    assert_non_null(strstr(pesc_last_error(), "same vocabulary"));
+    must(pesc_session_draft(s, model));
+    must(pesc_session_draft(s, NULL));
+    pesc_session_close(s);
+    pesc_model_close(other);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_used_session_equals_a_fresh_one),
         cmocka_unit_test(an_end_token_ends_the_text),
+        cmocka_unit_test(guesses_change_no_token),
+        cmocka_unit_test(a_draft_model_changes_no_token),
+        cmocka_unit_test(a_draft_needs_the_same_vocabulary),
     };
     return cmocka_run_group_tests_name("session", tests, open_all, close_all);
 }

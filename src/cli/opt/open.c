@@ -82,8 +82,19 @@ pesc_status open_for_training(open_model *m, const options *o, const pesc_train_
     return open_with(m, o, (open_what){ model, &load, all });
 }
 
+pesc_status open_draft(open_model *m, const options *o, pesc_session *s)
+{
+    pesc_load_options load = o->load; /* the LoRA and patches are of the model */
+    if (!o->draft)
+        return PESC_OK;
+    load.lora = load.patch = load.base = NULL;
+    TRY(pesc_model_open(&m->draft, m->device, o->draft, &load));
+    return pesc_session_draft(s, m->draft);
+}
+
 void open_free(open_model *m)
 {
+    pesc_model_close(m->draft);
     pesc_model_close(m->model);
     pesc_device_close(m->device);
     *m = (open_model){ 0 };

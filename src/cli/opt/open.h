@@ -7,6 +7,7 @@
 typedef struct open_model {
     pesc_device *device;
     pesc_model *model;
+    pesc_model *draft; /* see open_draft(); NULL: none */
     pesc_model_info info;
 } open_model;
 
@@ -19,6 +20,8 @@ pesc_status open_device(pesc_device **out, const options *o);
 /* The same for a model that is going to be trained. */
 pesc_status open_for_training(open_model *m, const options *o, const pesc_train_options *p,
                               pesc_comm *all);
+/* The model of --draft, if it is given, guesses for the session. */
+pesc_status open_draft(open_model *m, const options *o, pesc_session *s);
 void open_free(open_model *m);
 
 /* The model's tokenizer; fails when it has none. */

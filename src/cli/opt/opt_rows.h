@@ -210,7 +210,10 @@ enum { OPT_OWN = 10 };
     X(TEXT, grammar, NONE, NAMED("FILE"), 0, SAMPLING, "generate",                                 \
       "the answer is a text of this grammar, in GBNF as llama.cpp has it; - is standard input")    \
     X(TEXT, regex, NONE, NAMED("TEXT"), 0, SAMPLING, "generate",                                   \
-      "the whole answer matches this regular expression")
+      "the whole answer matches this regular expression")                                          \
+    X(TEXT, draft, NONE, NAMED("MODEL"), 0, MODEL, "generate chat",                                \
+      "a smaller model with the same vocabulary that guesses tokens, which are checked together: " \
+      "the answer is the same and comes sooner where it is often right; on a CPU")
 
 /* Of several commands each, and last in the help. */
 #define COMMON_ROWS(X, ALSO)                                                                       \

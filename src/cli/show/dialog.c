@@ -221,5 +221,6 @@ void dialog_json(const pesc_generation *g)
     out_fields("tokens_per_second=%.6g prefill_seconds=%.6g decode_seconds=%.6g",
                g->n_ids > 1 ? (double)(g->n_ids - 1) / g->decode_seconds : 0, g->prefill_seconds,
                g->decode_seconds);
+    out_fields("draft_n=%ld draft_n_accepted=%ld", g->n_guessed, g->n_guesses_kept);
     out_end();
 }

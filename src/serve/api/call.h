@@ -100,6 +100,7 @@ struct call {
     call_state state; /* under the server's lock */
     api_error error;  /* status 0: none */
     int64_t prompt_tokens, cached_tokens;
+    int64_t guessed, guesses_kept; /* tokens, see infer/guess.h */
     uint64_t *expert_counts; /* as in expert_load, of this call; under the lock; dense: NULL */
 };
 

@@ -225,12 +225,17 @@ json_t *response_timings(const call *c)
     double before = c->first > c->began ? 1000 * (c->first - c->began) : 0;
     double after = 1000 * (c->last - c->first);
     json_int_t read = c->prompt_tokens - c->cached_tokens, made = call_generated(c);
-    return json_pack("{s:I, s:I, s:f, s:f, s:f, s:I, s:f, s:f, s:f}", "cache_n",
-                     (json_int_t)c->cached_tokens, "prompt_n", read, "prompt_ms", before,
-                     "prompt_per_token_ms", per(before, (double)read), "prompt_per_second",
-                     per(1000 * (double)read, before), "predicted_n", made, "predicted_ms", after,
-                     "predicted_per_token_ms", per(after, steps(c)), "predicted_per_second",
-                     per(1000 * steps(c), after));
+    json_t *t = json_pack("{s:I, s:I, s:f, s:f, s:f, s:I, s:f, s:f, s:f}", "cache_n",
+                          (json_int_t)c->cached_tokens, "prompt_n", read, "prompt_ms", before,
+                          "prompt_per_token_ms", per(before, (double)read), "prompt_per_second",
+                          per(1000 * (double)read, before), "predicted_n", made, "predicted_ms",
+                          after, "predicted_per_token_ms", per(after, steps(c)),
+                          "predicted_per_second", per(1000 * steps(c), after));
+    if (c->guessed > 0) { /* as llama.cpp, only where there were any */
+        json_object_set_new(t, "draft_n", json_integer(c->guessed));
+        json_object_set_new(t, "draft_n_accepted", json_integer(c->guesses_kept));
+    }
+    return t;
 }
 
 /* What is reported of a choice beside its text, from what was sent already on. A whole answer has

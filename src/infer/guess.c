@@ -1,0 +1,88 @@
+#include "infer/guess.h"
+
+enum { LONGEST = 8, SHORTEST = 2 };
+
+static const double MEMORY = 1.0 / 16; /* of a moving average: what a new value counts */
+static const double UNKNOWN = 0.25; /* of a forward of one row: what one more is thought to take */
+static const double MARGIN = 1.02;  /* gains below this are not worth it */
+
+bool guess_possible(const pesc_model *m)
+{
+    return m->dev->op->host_memory(m->dev);
+}
+
+int32_t guess_lookup(const int32_t *ids, size_t n, int32_t *out, int32_t most)
+{
+    size_t best = SHORTEST - 1, from = 0;
+    for (size_t end = n - 1; n > SHORTEST && end >= SHORTEST && best < LONGEST; end--) {
+        size_t same = 0;
+        while (same < LONGEST && same < end && ids[end - 1 - same] == ids[n - 1 - same])
+            same++;
+        if (same > best) {
+            best = same;
+            from = end;
+        }
+    }
+    int32_t found = 0;
+    while (from && found < most && from + (size_t)found < n) {
+        out[found] = ids[from + (size_t)found];
+        found++;
+    }
+    return found;
+}
+
+void guess_timed(guess_pace *p, int32_t rows, double seconds)
+{
+    if (rows < 1 || rows > GUESS_ROWS)
+        return;
+    double *t = &p->seconds[rows];
+    *t = *t > 0 ? *t + MEMORY * (seconds - *t) : seconds;
+}
+
+/* From the nearest smaller forward that was timed; 0: none was. */
+static double predicted(const guess_pace *p, int32_t rows)
+{
+    int32_t known = rows;
+    while (known > 0 && p->seconds[known] <= 0)
+        known--;
+    return known ? p->seconds[known] * (1 + UNKNOWN * (rows - known) / known) : 0;
+}
+
+int32_t guess_worth(const guess_record *r, const guess_pace *p, const guess_text *t, double each)
+{
+    double alone = predicted(p, t->rows), best = alone > 0 ? MARGIN * t->rows / alone : 0;
+    double expected = t->rows, all_right = 1;
+    int32_t n = 0;
+    for (int32_t k = 1; alone > 0 && k <= t->most && t->rows + k <= GUESS_ROWS; k++) {
+        all_right *= r->right;
+        expected += all_right;
+        double rate = expected / (predicted(p, t->rows + k) + k * each);
+        if (rate > best) {
+            best = rate;
+            n = k;
+        }
+    }
+    return n;
+}
+
+int32_t guess_next(guess_record *r, const guess_pace *p, const guess_text *t, int64_t wanted,
+                   int32_t *out)
+{
+    bool automatic = wanted == PESC_AUTO;
+    int32_t most = automatic || wanted > GUESS_MOST ? GUESS_MOST : (int32_t)wanted;
+    most = most < t->most ? most : t->most;
+    int32_t found = most > 0 ? guess_lookup(t->ids, t->n, out, most) : 0;
+    r->waits = found > 0;
+    r->next = found > 0 ? out[0] : 0;
+    if (automatic)
+        found = guess_worth(r, p, &(guess_text){ t->ids, t->n, t->rows, found }, 0);
+    r->checked += found;
+    return found;
+}
+
+void guess_learn(guess_record *r, int32_t id)
+{
+    if (r->waits)
+        r->right += MEMORY * ((id == r->next) - r->right);
+    r->waits = false;
+}
