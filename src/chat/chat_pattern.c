@@ -124,6 +124,8 @@ static bool end_call(chat_turn *t)
     if (!p)
         return false;
     str_add(&p->text, r->stored.p, r->stored.n);
+    if (t->rules.sure && *t->rules.speech->param && p->text.n)
+        str_putc(&p->text, '}');
     if (r->arguments)
         json_put(&p->text, r->arguments, 0);
     if (p->text.n == 0)
@@ -275,6 +277,26 @@ static bool take_object(chat_turn *t, char c)
 
 /* ---- parameters ---- */
 
+/* Adds a value, which it takes, under the key that is read. A call that is one for sure shows it at
+ * once; otherwise of several values of a key the last one counts. */
+static bool add_argument(chat_turn *t, json_t *v)
+{
+    call_reader *r = &t->r;
+    turn_part *p = current(t);
+    if (!t->rules.sure) {
+        r->arguments = r->arguments ? r->arguments : json_object();
+        return json_object_set_new(r->arguments, r->key.p, v) == 0;
+    }
+    json_t *key = json_stringn(r->key.p, r->key.n);
+    str_puts(&p->text, p->text.n ? ", " : "{");
+    json_put(&p->text, key, JSON_ENCODE_ANY);
+    str_puts(&p->text, ": ");
+    json_put(&p->text, v, JSON_ENCODE_ANY);
+    json_decref(key);
+    json_decref(v);
+    return str_ok(&p->text);
+}
+
 /* A value is complete: `close` has been read. One line end on each side is the format's where its
  * pattern has them there. */
 static bool end_value(chat_turn *t)
@@ -285,8 +307,7 @@ static bool end_value(chat_turn *t)
     json_t *v = r->as_json ? notation_json(r->value.p, n) : NULL;
     if (!v)
         v = notation_typed(parameters_of(t), r->key.p, r->value.p, n);
-    r->arguments = r->arguments ? r->arguments : json_object();
-    bool good = v && r->arguments && json_object_set_new(r->arguments, r->key.p, v) == 0;
+    bool good = v && add_argument(t, v);
     r->params = PARAM_OPEN;
     str_clear(&r->buffer);
     return good;

@@ -455,6 +455,17 @@ static void sure_calls_are_shown_at_once(void **state)
     char *parts = read_turn(&rules, text, 1);
     assert_string_equal(parts, "|get_weather({\"ci)...");
     mem_free(parts);
+    chat_speech *coder;
+    must(chat_speech_open(&coder, tok, NULL, "qwen3-coder"));
+    rules.speech = coder;
+    parts = read_turn(&rules,
+                      "<tool_call>\n<function=get_weather>\n<parameter=city>\nRome\n</parameter>\n"
+                      "<parameter=da",
+                      1);
+    assert_string_equal(parts, "|get_weather({\"city\": \"Rome\")...");
+    mem_free(parts);
+    chat_speech_close(coder);
+    rules.speech = s;
     rules.one_call = true;
     parts = read_turn(&rules, samples[0].text, 3);
     assert_string_equal(parts, "Let me look." READ);
