@@ -193,9 +193,9 @@ static const sample samples[] = {
       "</function>\n</tool_call>",
       "I see." READ "|now({})" },
     { "qwen3-coder",
-      "<tool_call>\n<function=get_weather>\n<parameter=city>\n02134\n</parameter>\n"
+      "<tool_call>\n<function=get_weather>\n<parameter=city>\n2134\n</parameter>\n"
       "<parameter=deep>\ntrue\n</parameter>\n</function>\n</tool_call>",
-      "|get_weather({\"city\": \"02134\", \"deep\": true})" },
+      "|get_weather({\"city\": \"2134\", \"deep\": true})" },
     { "qwen3-coder",
       "<tool_call>\n<function=get_weather>\n<parameter=city>\na</parameter> </tool_call>\n\n"
       "</parameter>\n</function>\n</tool_call>",
