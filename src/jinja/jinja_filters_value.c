@@ -30,6 +30,14 @@ FILTER(filter_abs)
     return jctx_fail(c, "abs needs a number, found '%s'", jvalue_type(call->self));
 }
 
+static jvalue whole(jctx *c, double f)
+{
+    if (!(f >= -0x1p63 && f < 0x1p63))
+        return jctx_fail(c, isfinite(f) ? "a number is beyond 64 bits"
+                                        : "a float that is not finite is no integer");
+    return jint((int64_t)f);
+}
+
 /* int(default, base) */
 FILTER(filter_int)
 {
@@ -43,13 +51,12 @@ FILTER(filter_int)
         return jint(jvalue_int(call->self));
     if (call->self.kind == J_STR && jnumber_int(call->self.str, base, &i))
         return jint(i);
-    if (call->self.kind == J_FLOAT)
-        f = call->self.f;
-    else if (call->self.kind == J_UNDEFINED)
+    if (call->self.kind == J_UNDEFINED)
         return jctx_fail(c, "%s", call->self.why);
-    else if (call->self.kind != J_STR || !jnumber_float(call->self.str, &f))
-        return other;
-    return fabs(f) < 9e18 ? jint((int64_t)f) : other;
+    if (call->self.kind == J_FLOAT)
+        return isnan(call->self.f) ? other : whole(c, call->self.f);
+    bool read = call->self.kind == J_STR && jnumber_float(call->self.str, &f) && isfinite(f);
+    return read ? whole(c, f) : other;
 }
 
 FILTER(filter_float)
@@ -67,7 +74,8 @@ FILTER(filter_float)
 /* round(precision, method) */
 FILTER(filter_round)
 {
-    int64_t precision = jbuiltin_int(c, call->a[0], 0);
+    bool none = call->a[0].kind == J_NONE;
+    int64_t precision = none ? 0 : jbuiltin_int(c, call->a[0], 0);
     bool up = jvalue_is(call->a[1], "ceil"), down = jvalue_is(call->a[1], "floor");
     char text[512];
     if (!jvalue_is_number(call->self))
@@ -77,10 +85,14 @@ FILTER(filter_round)
     if (precision < 0 || precision > 100)
         return jctx_fail(c, "round supports a precision from 0 to 100");
     double f = jvalue_float(call->self), scale = pow(10, (double)precision);
+    if (none && (up || down))
+        return jctx_fail(c, "round with \"ceil\" or \"floor\" needs a precision");
     if (up || down)
         return jfloat((up ? ceil(f * scale) : floor(f * scale)) / scale);
     if (call->self.kind != J_FLOAT)
         return jint(jvalue_int(call->self));
+    if (none)
+        return whole(c, nearbyint(f));
     if (!isfinite(f) || fabs(f) > 1e300)
         return call->self;
     snprintf(text, sizeof text, "%.*f", (int)precision, f);

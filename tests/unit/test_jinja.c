@@ -123,6 +123,9 @@ static void names_the_line(void **state)
                    "t: line 2: the chat template refuses the conversation: not so");
     expect_failure("\xff", PESC_FORMAT, "t: is not UTF-8 text");
     expect_failure("{{ 9223372036854775807 + 1 }}", PESC_FORMAT, "beyond 64 bits");
+    expect_failure("{{ 1e22 | int }}", PESC_FORMAT, "beyond 64 bits");
+    expect_failure("{{ '99999999999999999999' | int(3) }}", PESC_FORMAT, "beyond 64 bits");
+    expect_failure("{{ 1e22 | round(none) }}", PESC_FORMAT, "beyond 64 bits");
 }
 
 /* ---- limits ---- */
