@@ -198,14 +198,20 @@ static mm_operand load_block(const query_tile *w, bool values, int64_t base, key
     return values ? panel_transposed(x) : x;
 }
 
-/* Scales and caps the scores of a row, -infinity where a key is masked; returns the largest. */
-static float scale_row(float *s, const attention *a, key_range seen)
+/* Scales the scores of a row and caps them. Apart from scale_row(), whose loop has no room for it.
+ */
+static void cap_row(float *s, float scale, float cap)
+{
+    for (int i = 0; i < BLOCK; i += VEC_LANES)
+        *(vf *)(s + i) = vmath_tanh(*(vf *)(s + i) * scale / cap) * cap;
+}
+
+/* Scales the scores of a row, -infinity where a key is masked; returns the largest. */
+static float scale_row(float *s, float scale, key_range seen)
 {
     vf top = vec_set(-INFINITY);
     for (int i = 0; i < BLOCK; i += VEC_LANES) {
-        vf x = *(vf *)(s + i) * a->scale;
-        if (a->softcap > 0)
-            x = vmath_tanh(x / a->softcap) * a->softcap;
+        vf x = *(vf *)(s + i) * scale;
         if (seen.low > 0 || seen.high < BLOCK) {
             vi key = vec_numbers() + i;
             x = vec_select((key >= (int32_t)seen.low) & (key < (int32_t)seen.high), x,
@@ -236,8 +242,11 @@ static void online_softmax(query_tile *w, const plan *p, int64_t r, int64_t end,
 {
     int n = end - r < VEC_LANES ? (int)(end - r) : VEC_LANES;
     vf top = vec_set(-INFINITY), sum = { 0 }, old = *(vf *)(w->max + r);
+    float scale = p->a->scale, cap = p->a->softcap;
+    for (int j = 0; cap > 0 && j < n; j++)
+        cap_row(w->s + (r + j) * BLOCK, scale, cap);
     for (int j = 0; j < n; j++)
-        top[j] = scale_row(w->s + (r + j) * BLOCK, p->a, visible(w, r + j, base));
+        top[j] = scale_row(w->s + (r + j) * BLOCK, cap > 0 ? 1.0f : scale, visible(w, r + j, base));
     top = vec_max(top, old);
     vf from = vec_select(top == -INFINITY, vec_set(0.0f), top), shrink = vmath_exp(old - from);
     for (int j = 0; j < n; j++)
