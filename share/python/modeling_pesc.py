@@ -1,4 +1,4 @@
-"""A model with adapters as experts (PESC), for Hugging Face transformers. Written by `pesc export --to hf`.
+"""A model with adapters as experts (PESC), for Hugging Face transformers. Written by `pesc export --to hf` and `pesc craft`.
 
     AutoModelForCausalLM.from_pretrained(DIRECTORY, trust_remote_code=True)
 
@@ -11,8 +11,8 @@ logits, or, with adapter_router "softmax-before", the k largest of the softmax o
 import torch
 from torch import nn
 from torch.nn import functional as F
-from transformers import (LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM, Qwen2Config,
-                          Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM)
+from transformers import (LlamaConfig, LlamaForCausalLM, LlamaModel, MistralConfig, MistralForCausalLM, MistralModel, Qwen2Config,
+                          Qwen2ForCausalLM, Qwen2Model, Qwen3Config, Qwen3ForCausalLM)
 from transformers.activations import ACT2FN
 
 
@@ -38,7 +38,8 @@ class Adapters(nn.Module):
         self.softmax_before = getattr(config, "adapter_router", "softmax-after") == "softmax-before"
         self.act = ACT2FN[getattr(config, "adapter_act", "gelu")]
         self.router = nn.Linear(config.hidden_size, config.num_experts, bias=False)
-        self.experts = nn.ModuleDict({f"expert_{i}": Adapter(config.hidden_size, config.adapter_dim)
+        prefix = getattr(config, "expert_prefix", "expert_")  # of the names of experts in the files
+        self.experts = nn.ModuleDict({f"{prefix}{i}": Adapter(config.hidden_size, config.adapter_dim)
                                       for i in range(config.num_experts)})
 
     def route(self, x):
@@ -78,7 +79,7 @@ class SparseMLP(nn.Module):
 
 def add_adapters(model):
     plain = getattr(model.config, "mlp_only_layers", None) or []
-    for number, layer in enumerate(model.model.layers):
+    for number, layer in enumerate(getattr(model, "model", model).layers):
         if number not in plain:
             layer.mlp = SparseMLP(model.config)
     model.post_init()
@@ -100,6 +101,14 @@ class PescQwen3Config(Qwen3Config):
     model_type = "qwen3"
 
 
+class PescLlamaModel(LlamaModel):
+    config_class = PescLlamaConfig
+
+    def __init__(self, config):
+        super().__init__(config)
+        add_adapters(self)
+
+
 class PescLlamaForCausalLM(LlamaForCausalLM):
     config_class = PescLlamaConfig
 
@@ -108,8 +117,24 @@ class PescLlamaForCausalLM(LlamaForCausalLM):
         add_adapters(self)
 
 
+class PescMistralModel(MistralModel):
+    config_class = PescMistralConfig
+
+    def __init__(self, config):
+        super().__init__(config)
+        add_adapters(self)
+
+
 class PescMistralForCausalLM(MistralForCausalLM):
     config_class = PescMistralConfig
+
+    def __init__(self, config):
+        super().__init__(config)
+        add_adapters(self)
+
+
+class PescQwen2Model(Qwen2Model):
+    config_class = PescQwen2Config
 
     def __init__(self, config):
         super().__init__(config)

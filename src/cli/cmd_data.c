@@ -232,8 +232,13 @@ static pesc_status inspect(const options *o, pesc_data *d)
 
 static const struct {
     const char *name;
-    pesc_status (*look)(const options *o, pesc_data *d);
-} actions[] = { { "check", check }, { "stats", stats }, { "inspect", inspect }, { "mix", NULL } };
+    pesc_status (*look)(const options *o, pesc_data *d); /* at opened records; NULL: `run` */
+    pesc_status (*run)(const options *o);
+} actions[] = { { "check", check, NULL },
+                { "stats", stats, NULL },
+                { "inspect", inspect, NULL },
+                { "mix", NULL, data_mix },
+                { "fetch", NULL, data_fetch } };
 
 static pesc_status look(const options *o, pesc_status (*fn)(const options *, pesc_data *))
 {
@@ -254,5 +259,5 @@ pesc_status cmd_data(const options *o)
     size_t i = 0;
     while (strcmp(o->action, actions[i].name) != 0)
         i++; /* opt_parse() takes no other action */
-    return actions[i].look ? look(o, actions[i].look) : data_mix(o);
+    return actions[i].look ? look(o, actions[i].look) : actions[i].run(o);
 }

@@ -78,23 +78,23 @@ static void report_lora(const options *o, const made *m)
         out_end();
 }
 
-/* -o FILE.gguf with --to gguf; all else is a directory. */
+/* -o FILE.gguf with --to gguf or gguf-lora; all else is a directory. */
 static bool is_file(const options *o)
 {
     static const char ending[] = ".gguf";
     size_t n = o->output ? strlen(o->output) : 0, m = sizeof ending - 1;
-    return strcmp(o->to, "gguf") == 0 && n > m && strcmp(o->output + n - m, ending) == 0;
+    return strncmp(o->to, "gguf", 4) == 0 && n > m && strcmp(o->output + n - m, ending) == 0;
 }
 
 pesc_status cmd_export(const options *o)
 {
     if (!o->to)
         return out_fail(PESC_USAGE,
-                        "export: --to is missing; expected hf, peft, gguf or camelidae");
+                        "export: --to is missing; expected hf, peft, gguf, camelidae or gguf-lora");
     pesc_logit_check check = PESC_INIT(pesc_logit_check);
     TRY(is_file(o) ? replace_file(o, make_into, &check) : replace_dir(o, make_into, &check));
     made m = { .check = &check, .exact = check.differ == 0, .dtype = o->export.dtype };
-    if (strcmp(o->to, "peft") != 0)
+    if (strcmp(o->to, "peft") != 0 && strcmp(o->to, "gguf-lora") != 0)
         return made_report(o, &m); /* a LoRA that was folded in rounds */
     m.exact = !m.dtype;
     report_lora(o, &m);

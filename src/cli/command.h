@@ -60,6 +60,7 @@ pesc_status cmd_version(const options *o);
 /* Of commands with several jobs, those that have a file of their own. */
 pesc_status bench_serve(const options *o); /* `pesc bench serve` */
 pesc_status data_mix(const options *o);    /* `pesc data mix` */
+pesc_status data_fetch(const options *o);  /* `pesc data fetch` */
 pesc_status eval_list(const options *o);   /* prints the built-in tasks */
 /* The models of the options, one after the other, on a list of benchmark tasks with commas: a
  * table, a picture, results.json; divided among the processes of `all`; NULL: there is only this

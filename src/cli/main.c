@@ -58,9 +58,9 @@ const command commands[] = {
                     "pesc info model.gguf --json\n",
     },
     {
-        .name = "data", .job = "look", .synopsis = "check|stats|inspect|mix [MODEL] --data FILE...",
+        .name = "data", .job = "look", .synopsis = "check|stats|inspect|mix|fetch [MODEL] --data FILE...",
         .keys = { "action", "model" }, .n_required = 1,
-        .actions = (const char *const[]){ "check", "stats", "inspect", "mix", NULL },
+        .actions = (const char *const[]){ "check", "stats", "inspect", "mix", "fetch", NULL },
         .summary = "look at training data before it is used, or mix it", .run = cmd_data,
         .about = "check reads every record as training would and lists the bad ones, up to 20 (exit "
                  "3); stats shows how long records are; inspect shows the text of the first "
@@ -71,14 +71,16 @@ const command commands[] = {
                  "{\"messages\": [...], \"domain\": ...} in a mixed order, and OUT.mix.json with "
                  "counts, seed, rules and hashes (XXH3). Files are JSON lines, a JSON array, CSV or "
                  "TSV with a header, Parquet, or plain text; docs/formats.md has the table of "
-                 "formats.",
+                 "formats. fetch lists the data sets of the benchmarks, of the paper and of the studies, or the one "
+                 "that is named: where it is published, its licence, and the command that fetches and converts it; it fetches nothing itself.",
         .examples = "pesc data check ~/models/Yi-6B --data train.jsonl --seq-len 2048\n"
                     "pesc data stats ~/models/Yi-6B --data train.jsonl more.jsonl --json\n"
                     "pesc data inspect ~/models/Yi-6B --data train.jsonl -n 2\n"
                     "pesc data mix --preset idae-500k --general SlimOrca.jsonl \\\n"
                     "    --code oss.jsonl evol.jsonl --maths MetaMathQA.json -o idae-500k.jsonl\n"
                     "pesc data mix --domain law=statutes.csv --domain law=cases.jsonl \\\n"
-                    "    --domain chat=chat.jsonl --weights 3,1 --total 20000 -o law.jsonl\n",
+                    "    --domain chat=chat.jsonl --weights 3,1 --total 20000 -o law.jsonl\n"
+                    "pesc data fetch gsm8k\n",
     },
     {
         .name = "plan", .job = "look", .synopsis = "MODEL ...train options", .keys = { "model" }, .n_required = 1,
@@ -141,13 +143,16 @@ const command commands[] = {
                  "of models with adapters, which the authors' modeling_camelidae.py opens "
                  "when it is in the same directory; gguf is one file for llama.cpp, Ollama and "
                  "the like (-o FILE.gguf, or a directory in which model.gguf is written) with a "
-                 "Modelfile for Ollama beside it; peft is the LoRA alone. All but peft "
-                 "merge a LoRA into the weights, as merge does. A model that a target cannot "
+                 "Modelfile for Ollama beside it; peft is the LoRA alone, gguf-lora the same "
+                 "for llama.cpp over a GGUF file of the base (-o FILE.gguf, or a directory in which lora.gguf is written). The others "
+                 "merge a LoRA into the weights, as merge does. A model card (README.md, or FILE.README.md) has the data, method "
+                 "and figures of a run and the licence of the base. A model that a target cannot "
                  "represent is refused. The result is opened and compared.",
         .examples = "pesc export model.gguf --to hf -o model\n"
                     "pesc export run --to gguf --dtype q4_k -o tuned-q4_k.gguf\n"
                     "pesc export run --to camelidae -o tuned\n"
-                    "pesc export run/best --to peft -o adapter\n",
+                    "pesc export run/best --to peft -o adapter\n"
+                    "pesc export run --to gguf-lora -o lora.gguf\n",
     },
     {
         .name = "train", .job = "tune", .synopsis = "MODEL --data FILE... -o RUN", .keys = { "model" },

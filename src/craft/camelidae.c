@@ -1,9 +1,14 @@
 #include "craft/camelidae.h"
 
 #include "arch/family.h"
+#include "base/io.h"
 #include "base/log.h"
+#include "base/mem.h"
+#include "base/str.h"
 #include "craft/configjson.h"
+#include "craft/hfadapters.h"
 
+#include <stdio.h>
 #include <string.h>
 
 /* Tried in order: the first whose facts are the source's is taken. */
@@ -87,6 +92,62 @@ static void warn_of_theta(const target_model *p, const struct layout *l)
                    p->file, l->names.model_type, (double)p->cfg.ropes[0].theta);
 }
 
+/* ---- the classes that auto_map names ---- */
+
+/* dir/MODULE.py of "MODULE.Class", and the class. */
+static const char *split(const json_t *map, const char *key, char module[64])
+{
+    const char *text = json_string_value(json_object_get(map, key));
+    const char *dot = text ? strchr(text, '.') : NULL;
+    snprintf(module, 64, "%.*s", dot ? (int)(dot - text) : 0, text ? text : "");
+    return dot ? dot + 1 : NULL;
+}
+
+static pesc_status write_module(const char *dir, const char *module, const str *text)
+{
+    char name[80];
+    snprintf(name, sizeof name, "%s.py", module);
+    char *path = io_join(dir, name);
+    pesc_status s = path && str_ok(text) ? io_write_file(path, text->p, text->n)
+                                         : fail_nomem(dir, strlen(name));
+    mem_free(path);
+    return s;
+}
+
+/* The published names, as classes over those of the modelling file of pesc: so a crafted model
+ * opens in transformers by itself. What is merged or exported in this layout is for the authors'
+ * files. */
+static pesc_status write_classes(const target_model *p)
+{
+    char configuration[64], modeling[64], dense[32];
+    const json_t *map = json_object_get(p->json, "auto_map");
+    const char *config_class = split(map, "AutoConfig", configuration);
+    const char *causal = split(map, "AutoModelForCausalLM", modeling);
+    const char *headless = split(map, "AutoModel", modeling);
+    ASSERT(config_class && causal && headless);
+    snprintf(dense, sizeof dense, "%.*s", (int)(strstr(headless, "Model") - headless), headless);
+    str text = { 0 };
+    str_printf(&text,
+               "\"\"\"The configuration that config.json names. Written by pesc.\"\"\"\n"
+               "from .modeling_pesc import Pesc%sConfig\n\n\n"
+               "class %s(Pesc%sConfig):\n    expert_prefix = \"%s\"\n",
+               dense, config_class, dense, p->plan.bare_experts ? "" : "expert_");
+    pesc_status s = write_module(p->dir, configuration, &text);
+    str_clear(&text);
+    str_printf(&text,
+               "\"\"\"The models that config.json names. Written by pesc.\"\"\"\n"
+               "from .%s import %s\n"
+               "from .modeling_pesc import Pesc%sForCausalLM, Pesc%sModel\n\n\n"
+               "class %s(Pesc%sModel):\n    config_class = %s\n\n\n"
+               "class %s(Pesc%sForCausalLM):\n    config_class = %s\n",
+               configuration, config_class, dense, dense, headless, dense, config_class, causal,
+               dense, config_class);
+    if (s == PESC_OK)
+        s = write_module(p->dir, modeling, &text);
+    str_free(&text);
+    return s == PESC_OK ? hfadapters_write_code(p) : s;
+}
+
 pesc_status camelidae_configure(target_model *p, const camelidae_size *size, bool published)
 {
     const char *differs = "model_type";
@@ -100,6 +161,7 @@ pesc_status camelidae_configure(target_model *p, const camelidae_size *size, boo
         p->plan.bare_experts = layouts[i].bare_experts;
         differs = differs ? differs : own_key(p->json);
         if (!differs) {
+            p->write_more = size ? write_classes : NULL;
             warn_of_theta(p, &layouts[i]);
             return PESC_OK;
         }

@@ -1,6 +1,6 @@
 /* camelidae: the published layouts of models with adapters: Camelidae itself, sparsetral (which has
  * Mistral's window) and Qwen2idae. Their modelling files are published beside the models; pesc
- * writes what those read, and needs none itself. */
+ * writes what those read, and small files of the same names over its own modelling file. */
 #ifndef PESC_CRAFT_CAMELIDAE_H
 #define PESC_CRAFT_CAMELIDAE_H
 

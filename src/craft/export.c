@@ -6,14 +6,18 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/options.h"
+#include "base/str.h"
 #include "craft/camelidae.h"
 #include "craft/configjson.h"
+#include "craft/card.h"
 #include "craft/gguf_export.h"
+#include "craft/gguf_lora.h"
 #include "craft/hfadapters.h"
 #include "craft/merge.h"
 #include "craft/peft_join.h"
 #include "craft/stream.h"
 #include "craft/upcycle.h"
+#include "format/gguf.h"
 #include "format/modeldir.h"
 #include "run/runbase.h"
 
@@ -131,21 +135,45 @@ static pesc_status write_matrices(const peft *adapter, const char *dir, dtype dt
     return s;
 }
 
-/* As it was, with the base it belongs to; `joined` (NULL: none) has LoRAs of other ranks now. */
-static pesc_status write_adapter_config(const char *from, const char *dir, const char *base,
-                                        const peft *joined)
+/* transformers opens a GGUF file as a file in a directory, which PEFT passes on. */
+static pesc_status name_gguf_base(json_t *json, const target_model *p, const char *base)
 {
+    const char *slash = strrchr(base, '/');
+    str dir = { 0 };
+    if (slash)
+        str_add(&dir, base, (size_t)(slash - base));
+    else
+        str_putc(&dir, '.');
+    log_notice("%s: its base is a GGUF file; PEFT opens it with "
+               "AutoPeftModelForCausalLM.from_pretrained(\"%s\", gguf_file=\"%s\")",
+               p->place, p->place, slash ? slash + 1 : base);
+    pesc_status s = str_ok(&dir)
+                        ? configjson_set(json, "base_model_name_or_path", json_string(dir.p))
+                        : fail_nomem(base, dir.n);
+    str_free(&dir);
+    return s;
+}
+
+/* As it was, with the base it belongs to; `joined` (NULL: none) has LoRAs of other ranks now. */
+static pesc_status write_adapter_config(const target_model *p, const char *from, const peft *joined)
+{
+    const runstate_chain *c = &p->from.chain;
+    const char *base = c->n > 1 ? c->dirs[1] : p->from.path;
     json_t *json = NULL;
     char *path = io_join(from, "adapter_config.json");
     pesc_status s = path ? json_read(&json, path, MAX_CONFIG) : fail_nomem(from, 0);
+    bool is_gguf = false;
+    if (s == PESC_OK && io_kind_of(base) == IO_FILE)
+        s = gguf_is(base, &is_gguf);
     if (s == PESC_OK)
-        s = configjson_default(json, "base_model_name_or_path", json_string(base));
+        s = is_gguf ? name_gguf_base(json, p, base)
+                    : configjson_default(json, "base_model_name_or_path", json_string(base));
     if (s == PESC_OK)
         s = configjson_set(json, "inference_mode", json_true());
     if (s == PESC_OK && joined)
         s = peft_join_describe(joined, json);
     if (s == PESC_OK)
-        s = modeldir_finish(dir, "adapter_config.json", json);
+        s = modeldir_finish(p->dir, "adapter_config.json", json);
     json_decref(json);
     mem_free(path);
     return s;
@@ -195,38 +223,62 @@ static pesc_status compare_loras(target_model *p, const char *lora_dir, dtype dt
     return verify_logits(&v, &p->check);
 }
 
-static pesc_status to_peft(target_model *p, const pesc_export_options *o)
+static pesc_status open_lora(const target_model *p, const pesc_export_options *o, const char *what,
+                             peft **adapter)
 {
     const char *lora_dir = NULL;
-    peft *adapter = NULL;
-    dtype dt = o->dtype ? p->plan.dt : DT_COUNT;
     TRY(hfdir_lora(p->from.dir, o->lora, &lora_dir));
     if (!lora_dir)
-        return fail(PESC_USAGE, "%s: has no LoRA, and a PEFT directory holds nothing else%s",
-                    p->from.path,
+        return fail(PESC_USAGE, "%s: has no LoRA, and a %s holds nothing else%s", p->from.path,
+                    what,
                     p->from.cfg.moe.kind == EXPERT_ADAPTER
                         ? "; its adapters (PESC) are part of --to camelidae"
                         : "");
     TRY(check_all_is_lora(&p->from));
+    return fused_open_lora(adapter, lora_dir, &p->from.cfg);
+}
+
+static pesc_status to_gguf_lora(target_model *p, const pesc_export_options *o)
+{
+    peft *adapter = NULL;
+    dtype dt = DT_F32;
+    TRY(gguf_export_dtype(&p->from, o->dtype ? o->dtype : "f32", &dt));
+    if (!stream_plain(dt))
+        return fail(PESC_USAGE, "dtype: found \"%s\", expected f32, f16 or bf16", o->dtype);
+    TRY(open_lora(p, o, "GGUF LoRA", &adapter));
+    pesc_status s = gguf_lora_write(p, adapter, dt);
+    peft_close(adapter);
+    return s;
+}
+
+static pesc_status to_peft(target_model *p, const pesc_export_options *o)
+{
+    peft *adapter = NULL;
+    dtype dt = o->dtype ? p->plan.dt : DT_COUNT;
+    TRY(open_lora(p, o, "PEFT directory", &adapter));
+    const char *lora_dir = adapter->dir;
     if (p->from.cfg.moe.kind == EXPERT_ADAPTER)
         log_notice("%s: its adapters and routers (PESC) are not in a PEFT directory: it belongs to "
                    "this very model",
                    p->from.path);
     bool joined = false;
-    TRY(fused_open_lora(&adapter, lora_dir, &p->from.cfg));
     pesc_status s = peft_join(adapter, &p->from.cfg, &joined);
     if (s == PESC_OK)
         s = write_matrices(adapter, p->dir, dt);
     if (s == PESC_OK)
         s = modeldir_copy_template(lora_dir, p->dir);
     if (s == PESC_OK)
-        s = write_adapter_config(lora_dir, p->dir, p->from.path, joined ? adapter : NULL);
+        s = card_write(p);
     if (s == PESC_OK)
-        p->last = "adapter_config.json";
-    peft_close(adapter);
+        s = write_adapter_config(p, lora_dir, joined ? adapter : NULL);
     if (joined && dt == DT_COUNT)
         dt = DT_F32; /* sums in another order */
-    return s == PESC_OK && o->check ? compare_loras(p, lora_dir, dt) : s;
+    if (s == PESC_OK)
+        p->last = "adapter_config.json";
+    if (s == PESC_OK && o->check)
+        s = compare_loras(p, lora_dir, dt);
+    peft_close(adapter);
+    return s;
 }
 
 /* ---- the door ---- */
@@ -234,11 +286,10 @@ static pesc_status to_peft(target_model *p, const pesc_export_options *o)
 static const struct {
     const char *name;
     pesc_status (*run)(target_model *p, const pesc_export_options *o);
+    bool blocks; /* knows more dtypes than f32 and bf16 */
 } targets[] = {
-    { "hf", to_hf },
-    { "camelidae", to_camelidae },
-    { "peft", to_peft },
-    { "gguf", gguf_export },
+    { "hf", to_hf, false },        { "camelidae", to_camelidae, false }, { "peft", to_peft, false },
+    { "gguf", gguf_export, true }, { "gguf-lora", to_gguf_lora, true },
 };
 
 pesc_status pesc_export(pesc_device *dev, const char *model, const char *to, const char *out_dir,
@@ -257,11 +308,11 @@ pesc_status pesc_export(pesc_device *dev, const char *model, const char *to, con
     while (i < n && strcmp(targets[i].name, to) != 0)
         i++;
     if (i == n)
-        return fail(PESC_USAGE, "to: found \"%s\", expected hf, peft, gguf or camelidae", to);
+        return fail(PESC_USAGE, "to: found \"%s\", expected hf, peft, gguf, camelidae or gguf-lora",
+                    to);
     TRY(options_take(PESC_OPTIONS_EXPORT, &o, opt));
-    bool blocks = targets[i].run == gguf_export; /* it knows more dtypes than the others */
-    pesc_status s =
-        target_open(&p, (runmodel_where){ model, o.base }, out_dir, blocks ? NULL : o.dtype);
+    pesc_status s = target_open(&p, (runmodel_where){ model, o.base }, out_dir,
+                                targets[i].blocks ? NULL : o.dtype);
     p.dev = dev;
     if (s == PESC_OK)
         s = target_publish(&p, targets[i].run(&p, &o));

@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/str.h"
+#include "craft/card.h"
 #include "craft/configjson.h"
 #include "craft/ggufkeys.h"
 #include "craft/merge.h"
@@ -55,6 +56,7 @@ typedef struct job {
     char *file, *modelfile, *name; /* paths of the two, and the name of the first */
     tokenizer *tok;                /* NULL: the model has none */
     gguf_vocab vocab;
+    str template; /* of the vocabulary, where it is the run's */
     tensor_list list;
     gguf_writer *w;
 } job;
@@ -65,6 +67,7 @@ static void job_free(job *j)
     tensor_list_free(&j->list);
     tokenizer_gguf_free(&j->vocab);
     tokenizer_close(j->tok);
+    str_free(&j->template);
     mem_free(j->file);
     mem_free(j->modelfile);
     mem_free(j->name);
@@ -138,18 +141,22 @@ static const char *base_name(const char *path, char out[128])
     return out;
 }
 
-static void put_metadata(job *j)
+static pesc_status put_metadata(job *j)
 {
     enum { QUANTIZATION_VERSION = 2 };
-    char name[128];
+    char name[128], licence[CARD_LICENCE];
+    TRY(card_licence(&j->p->from, licence));
     const char *arch = gguf_arch_name(j->arch);
     gguf_put_text(j->w, "general.architecture", arch);
     gguf_put_text(j->w, "general.type", "model");
     gguf_put_text(j->w, "general.name", base_name(j->p->from.path, name));
     gguf_put_u32(j->w, "general.file_type", file_type_of(j->dt));
     gguf_put_u32(j->w, "general.quantization_version", QUANTIZATION_VERSION);
+    if (*licence)
+        gguf_put_text(j->w, "general.license", licence);
     ggufkeys_put(j->w, &j->p->from.cfg, arch);
     put_vocab(j);
+    return PESC_OK;
 }
 
 /* ---- tensors ---- */
@@ -300,13 +307,30 @@ static pesc_status compare(job *j, const char *lora_dir)
 
 /* ---- the whole ---- */
 
+/* A tokenizer without a template gets the one that the run was trained in. */
+static pesc_status take_template(job *j)
+{
+    const chat_format *f;
+    const char *text;
+    size_t n;
+    TRY(source_model_format(&j->p->from, &f));
+    if (!f || j->vocab.chat_template)
+        return PESC_OK;
+    chat_source(f, &text, &n);
+    str_add(&j->template, text, n);
+    j->vocab.chat_template = j->template.p;
+    return str_ok(&j->template) ? PESC_OK : fail_nomem(f->name, n);
+}
+
 static pesc_status open_tokenizer(job *j, const char *tok)
 {
     const source_model *from = &j->p->from;
     TRY(tok && *tok ? runmodel_tokenizer(&j->tok, (runmodel_where){ .path = tok })
                     : runmodel_chain_tokenizer(&j->tok, &from->chain));
-    if (j->tok)
-        return tokenizer_to_gguf(&j->vocab, j->tok, from->cfg.vocab);
+    if (j->tok) {
+        TRY(tokenizer_to_gguf(&j->vocab, j->tok, from->cfg.vocab));
+        return take_template(j);
+    }
     log_notice("%s: has no tokenizer, so none is written", from->path);
     return PESC_OK;
 }
@@ -325,12 +349,16 @@ static pesc_status write_file(job *j, const pesc_export_options *o)
     TRY(tensor_plan_list(&j->list, &p->plan));
     TRY(name_files(j));
     TRY(gguf_writer_open(&j->w, j->file));
-    put_metadata(j);
+    TRY(put_metadata(j));
     TRY(write_tensors(j));
     TRY(check_facts(j));
-    TRY(modelfile_write(j->modelfile, j->name, j->tok));
+    TRY(modelfile_write(j->modelfile, &(modelfile){ .gguf = j->name,
+                                                    .tok = j->tok,
+                                                    .jinja = j->vocab.chat_template,
+                                                    .generation = p->from.dir->generation }));
     ggufkeys_notice(c, p->from.path);
     const char *slash = strrchr(p->place, '/');
+    TRY(card_write(p));
     if (!str_ends(p->place, ".gguf"))
         TRY(modeldir_list(p->dir, NULL));
     p->last = !str_ends(p->place, ".gguf") ? "model.gguf" : slash ? slash + 1 : p->place;

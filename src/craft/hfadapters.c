@@ -46,7 +46,7 @@ static pesc_status set_names(json_t *json, const struct layout *l)
         json_pack("{s:s,s:s}", "AutoConfig", l->config_class, "AutoModelForCausalLM", causal));
 }
 
-static pesc_status write_code(const target_model *p)
+pesc_status hfadapters_write_code(const target_model *p)
 {
     for (size_t i = 0; i < embedded_python.n; i++) {
         char *path = io_join(p->dir, embedded_python.v[i].name);
@@ -76,6 +76,6 @@ pesc_status hfadapters_configure(target_model *p)
     if (differs)
         return fail(PESC_UNSUPPORTED, "%s: a %s model with adapters has no place for its %s",
                     p->from.path, l->model_type, differs);
-    p->write_more = write_code;
+    p->write_more = hfadapters_write_code;
     return PESC_OK;
 }

@@ -8,4 +8,6 @@
 /* Configures the target, which will write the modelling file too. */
 pesc_status hfadapters_configure(target_model *p);
 
+pesc_status hfadapters_write_code(const target_model *p); /* the modelling file */
+
 #endif

@@ -1,8 +1,9 @@
 #include "craft/modelfile.h"
 
 #include "base/io.h"
+#include "base/log.h"
 #include "base/str.h"
-#include "chat/chat_formats.h"
+#include "chat/chat.h"
 
 #include <string.h>
 
@@ -56,9 +57,9 @@ static void put_stop(str *out, const char *text, size_t n)
     str_puts(out, "\"\n");
 }
 
-static void put_chat(str *out, const tokenizer *t)
+static void put_chat(str *out, const tokenizer *t, const char *jinja)
 {
-    const chat_format *f = chat_recognise(tokenizer_chat_template(t));
+    const chat_format *f = chat_recognise(jinja);
     size_t n = 0, n_stops = 0;
     const char *eos = tokenizer_token(t, tokenizer_eos(t), &n);
     for (size_t i = 0; f && i < sizeof templates / sizeof *templates; i++)
@@ -74,12 +75,84 @@ static void put_chat(str *out, const tokenizer *t)
         put_stop(out, eos, n);
 }
 
-pesc_status modelfile_write(const char *path, const char *gguf, const tokenizer *t)
+/* ---- the system message that a template puts where none is given ---- */
+
+#define MARK "the-system-message-of-a-conversation"
+
+static pesc_status render(const chat_writer *w, const pesc_message *list, size_t n, str *text)
+{
+    chat_request r = { .list = list, .n = n, .end = CHAT_PROMPT };
+    return chat_write(w, &r, text, NULL, NULL);
+}
+
+/* What stands in `without` where `with` has MARK, if they are the same around it. */
+static bool between(const str *with, const str *without, const char **text, size_t *n)
+{
+    const char *mark = with->p ? strstr(with->p, MARK) : NULL;
+    if (!mark || !without->p)
+        return false;
+    size_t before = (size_t)(mark - with->p), after = with->n - before - strlen(MARK);
+    if (before + after >= without->n || memcmp(with->p, without->p, before) != 0 ||
+        memcmp(mark + strlen(MARK), without->p + without->n - after, after) != 0)
+        return false;
+    *text = without->p + before;
+    *n = without->n - before - after;
+    return true;
+}
+
+/* A template that refuses one of the two conversations has no such message. */
+static void put_system(str *out, const tokenizer *t)
+{
+    static const pesc_message list[] = { { "system", MARK }, { "user", "?" } };
+    chat_writer *w = NULL;
+    str with = { 0 }, without = { 0 };
+    const char *text;
+    size_t n;
+    if (chat_open(&w, t, NULL, NULL) == PESC_OK && chat_is_own(w) &&
+        render(w, list, 2, &with) == PESC_OK && render(w, list + 1, 1, &without) == PESC_OK &&
+        between(&with, &without, &text, &n)) {
+        if (memmem(text, n, "\"\"\"", 3))
+            log_notice("the system message of the chat template has three quotes, which a "
+                       "Modelfile has no place for: its SYSTEM is left out");
+        else
+            str_printf(out, "SYSTEM \"\"\"%.*s\"\"\"\n", (int)n, text);
+    }
+    str_free(&with);
+    str_free(&without);
+    chat_close(w);
+}
+
+/* ---- how to sample ---- */
+
+/* What generation_config.json recommends, where Ollama has a name for it. */
+static void put_sampling(str *out, const json_t *generation)
+{
+    static const char *const rows[][2] = { { "temperature", "temperature" },
+                                           { "top_k", "top_k" },
+                                           { "top_p", "top_p" },
+                                           { "min_p", "min_p" },
+                                           { "repetition_penalty", "repeat_penalty" } };
+    const json_t *sampled = json_value(generation, "do_sample");
+    if (sampled && json_is_false(sampled)) {
+        str_puts(out, "PARAMETER temperature 0\n");
+        return;
+    }
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const json_t *v = json_value(generation, rows[i][0]);
+        if (v && json_is_number(v))
+            str_printf(out, "PARAMETER %s %.9g\n", rows[i][1], json_number_value(v));
+    }
+}
+
+pesc_status modelfile_write(const char *path, const modelfile *m)
 {
     str out = { 0 };
-    str_printf(&out, "FROM ./%s\n", gguf);
-    if (t)
-        put_chat(&out, t);
+    str_printf(&out, "FROM ./%s\n", m->gguf);
+    if (m->tok) {
+        put_chat(&out, m->tok, m->jinja);
+        put_system(&out, m->tok);
+    }
+    put_sampling(&out, m->generation);
     pesc_status s = str_ok(&out) ? io_write_file(path, out.p, out.n) : fail_nomem(path, out.n);
     str_free(&out);
     return s;

@@ -73,6 +73,17 @@ static pesc_status copy_from_base(const char *adapter, const char *dir)
     return s;
 }
 
+pesc_status source_model_format(const source_model *p, const chat_format **out)
+{
+    pesc_run_info run = PESC_INIT(pesc_run_info);
+    *out = NULL;
+    if (p->chain.n < 2)
+        return PESC_OK;
+    TRY(pesc_run_describe(p->path, NULL, &run));
+    *out = chat_find(run.chat);
+    return PESC_OK;
+}
+
 pesc_status source_model_copy_tokenizer(const source_model *p, const char *tok, const char *dir)
 {
     if (tok && *tok)

@@ -4,6 +4,7 @@
 #define PESC_CRAFT_SOURCE_MODEL_H
 
 #include "arch/config.h"
+#include "chat/chat_formats.h"
 #include "format/hfdir.h"
 #include "run/runmodel.h"
 
@@ -30,5 +31,9 @@ pesc_status source_model_check_no_lora(const source_model *p);
 /* Copies the tokenizer and generation_config.json to a new directory: `tok` when it is given,
  * else what the model brings; says so when there is none. */
 pesc_status source_model_copy_tokenizer(const source_model *p, const char *tok, const char *dir);
+
+/* The built-in chat format that a run was trained in; *out NULL: it was the model's own, or there
+ * is no run. */
+pesc_status source_model_format(const source_model *p, const chat_format **out);
 
 #endif

@@ -137,7 +137,8 @@ static pesc_status fold(streamer *st, const peft_lora *l, int64_t first, int64_t
 static bool as_it_is(const stream_row *r, dtype dt)
 {
     return r->kind == STREAM_STORED && r->stored->dt == dt && r->stored->unpermute_heads == 0 &&
-           r->through == DT_F32 && !r->lora && !r->permute_heads && !r->join && r->plus == 0;
+           r->through == DT_F32 && !r->lora && !r->permute_heads && !r->join && r->plus == 0 &&
+           r->times == 0;
 }
 
 static pesc_status copy(streamer *st, const weight *w, uint64_t total)
@@ -206,6 +207,8 @@ static pesc_status produce(streamer *st, const piece_job *j, int64_t total, int6
         by_pieces(j, round_piece);
     for (int64_t i = 0; r->plus != 0 && i < j->n; i++)
         st->f32[i] += r->plus;
+    for (int64_t i = 0; r->times != 0 && i < j->n; i++)
+        st->f32[i] *= r->times;
     return r->lora ? fold(st, r->lora, j->first / cols, j->n / cols) : PESC_OK;
 }
 

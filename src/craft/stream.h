@@ -27,6 +27,7 @@ typedef struct stream_row {
     bool double_quant;       /* with nf4 */
     const peft_lora *lora;   /* then scale B A is added; NULL: none */
     float plus;              /* is added to all numbers */
+    float times;             /* stored numbers are multiplied by it; 0: they are not */
     int32_t permute_heads;   /* > 0: rows are written in GGUF's interleaved-RoPE order */
     const stream_join *join; /* NULL: none */
 } stream_row;

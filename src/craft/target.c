@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/str.h"
+#include "craft/card.h"
 #include "craft/configjson.h"
 #include "craft/stream.h"
 #include "format/modeldir.h"
@@ -123,6 +124,28 @@ pesc_status target_same_family(target_model *p)
     return target_read_same(p);
 }
 
+/* A tokenizer without a template gets the one that the run was trained in. */
+static pesc_status write_template(const target_model *p)
+{
+    const chat_format *f;
+    tokenizer *t = NULL;
+    TRY(source_model_format(&p->from, &f));
+    if (!f)
+        return PESC_OK;
+    TRY(hfdir_tokenizer(&t, p->dir));
+    bool wanted = t && !tokenizer_chat_template(t);
+    tokenizer_close(t);
+    const char *text;
+    size_t n;
+    chat_source(f, &text, &n);
+    char *path = wanted ? io_join(p->dir, "chat_template.jinja") : NULL;
+    pesc_status s = path ? io_write_file(path, text, n) : PESC_OK;
+    if (wanted && !path)
+        s = fail_nomem(p->dir, 0);
+    mem_free(path);
+    return s;
+}
+
 pesc_status target_write(target_model *p, const char *tok)
 {
     if (p->from.quantised && p->plan.dt == DT_BF16)
@@ -132,8 +155,12 @@ pesc_status target_write(target_model *p, const char *tok)
             p->from.path, dtype_name(p->from.usual));
     TRY(tensor_plan_write(&p->plan));
     TRY(source_model_copy_tokenizer(&p->from, tok, p->dir));
+    TRY(write_template(p));
+    if (p->cfg.moe.kind == EXPERT_ADAPTER)
+        TRY(modeldir_name_tokenizer(p->dir)); /* its model_type is not known to AutoTokenizer */
     if (p->write_more)
         TRY(p->write_more(p));
+    TRY(card_write(p));
     TRY(modeldir_finish(p->dir, "config.json", p->json));
     p->last = "config.json";
     return PESC_OK;

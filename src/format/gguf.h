@@ -26,6 +26,9 @@ void gguf_close(gguf *g); /* NULL is allowed */
 /* A new object for json_decref(). */
 pesc_status gguf_config(json_t **out, const gguf *g);
 
+/* The text under a key of the metadata, cut to n bytes with its NUL; "" where there is none. */
+void gguf_text_of(const gguf *g, const char *key, char *out, size_t n);
+
 /* The tensors under Hugging Face's names. The map passes to the table: afterwards close g, and
  * before the table. */
 pesc_status gguf_weights(weights **out, gguf *g);

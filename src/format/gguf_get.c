@@ -59,6 +59,17 @@ static pesc_status wrong_type(const gguf *g, const gguf_value *v, const char *ex
                 v->key.p, v->array ? "array of " : "", gguf_type_name(v->type), expected);
 }
 
+void gguf_text_of(const gguf *g, const char *key, char *out, size_t n)
+{
+    const gguf_value *v = gguf_find(g, key);
+    gguf_text text = { "", 0 };
+    if (v && !v->array && v->type == GGUF_STRING)
+        (void)gguf_get_text(g, key, true, &text);
+    size_t take = text.n < n ? text.n : n - 1;
+    memcpy(out, text.p, take);
+    out[take] = '\0';
+}
+
 static pesc_status absent(const gguf *g, const char *key)
 {
     return fail(PESC_FORMAT, "%s: the metadata key %s is missing", g->path, key);

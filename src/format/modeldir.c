@@ -11,13 +11,15 @@
 
 enum { FILE_BYTES = 1 << 30 };
 
+#define CONFIG "tokenizer_config.json"
+
 /* What decides how a model's texts become ids; then what else is copied along. The first is copied
  * with its folder. */
 static const char *const tokenizer_files[] = {
     TOKENIZER_MORE_TEMPLATES "/tool_use.jinja",
     "tokenizer.json",
     "tokenizer.model",
-    "tokenizer_config.json",
+    CONFIG,
     "special_tokens_map.json",
     "added_tokens.json",
     "vocab.json",
@@ -164,6 +166,50 @@ pesc_status modeldir_copy_named_tokenizer(const char *from, const char *dir)
     }
     return found ? PESC_OK
                  : fail(PESC_IO, "%s: has neither tokenizer.json nor tokenizer.model", from);
+}
+
+static int set_token(json_t *config, const char *key, const tokenizer *t, int32_t id)
+{
+    size_t n = 0;
+    const char *text = id >= 0 ? tokenizer_token(t, id, &n) : NULL;
+    return !text || json_has(config, key) ? 0
+                                          : json_object_set_new(config, key, json_stringn(text, n));
+}
+
+static pesc_status name_class(json_t *config, const char *dir, bool fast)
+{
+    tokenizer *t = NULL;
+    TRY(tokenizer_open_dir(&t, dir));
+    int bad = json_object_set_new(config, "tokenizer_class",
+                                  json_string(fast ? "PreTrainedTokenizerFast" : "LlamaTokenizer"));
+    if (!json_has(config, "model_input_names"))
+        bad |= json_object_set_new(config, "model_input_names",
+                                   json_pack("[ss]", "input_ids", "attention_mask"));
+    bad |= set_token(config, "bos_token", t, tokenizer_bos(t));
+    bad |= set_token(config, "eos_token", t, tokenizer_eos(t));
+    tokenizer_close(t);
+    return bad ? fail_nomem(CONFIG, 0) : modeldir_write_json(dir, CONFIG, config);
+}
+
+pesc_status modeldir_name_tokenizer(const char *dir)
+{
+    char *fast = NULL, *slow = NULL, *path = NULL;
+    json_t *config = NULL;
+    TRY(io_find(&fast, dir, models[0]));
+    pesc_status s = io_find(&slow, dir, models[1]);
+    if (s == PESC_OK && (fast || slow))
+        s = io_find(&path, dir, CONFIG);
+    if (s == PESC_OK && path)
+        s = json_read_big(&config, path, FILE_BYTES);
+    if (s == PESC_OK && (fast || slow) && !json_has(config, "tokenizer_class")) {
+        config = config ? config : json_object();
+        s = config ? name_class(config, dir, fast != NULL) : fail_nomem(CONFIG, 0);
+    }
+    json_decref(config);
+    mem_free(fast);
+    mem_free(slow);
+    mem_free(path);
+    return s;
 }
 
 pesc_status modeldir_copy_template(const char *from, const char *dir)

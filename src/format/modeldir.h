@@ -24,6 +24,11 @@ pesc_status modeldir_copy_tokenizer(const char *from, const char *dir);
 /* The same for the tokenizer that a user named: PESC_IO where `from` has none. */
 pesc_status modeldir_copy_named_tokenizer(const char *from, const char *dir);
 
+/* Names a class of transformers in the tokenizer_config.json of a directory that has a tokenizer,
+ * where it names none, with the tokens that begin and end a text: for a model_type by which
+ * AutoTokenizer finds no class. */
+pesc_status modeldir_name_tokenizer(const char *dir);
+
 /* Copies chat_template.jinja alone; fine when there is none. */
 pesc_status modeldir_copy_template(const char *from, const char *dir);
 

@@ -268,9 +268,11 @@ static pesc_status put_config(const writer *w, str *out)
                  { "eos_token", v->eos },
                  { "pad_token", v->pad },
                  { "unk_token", w->t->unk } };
-    json_t *c = json_pack("{s:s, s:b, s:b, s:b}", "tokenizer_class", "PreTrainedTokenizerFast",
-                          "clean_up_tokenization_spaces", 0, "add_bos_token", (int)v->add_bos,
-                          "add_eos_token", (int)v->add_eos);
+    /* the class's own names have token_type_ids, which generate() of these models refuses */
+    json_t *c = json_pack("{s:s, s:b, s:b, s:b, s:[ss]}", "tokenizer_class",
+                          "PreTrainedTokenizerFast", "clean_up_tokenization_spaces", 0,
+                          "add_bos_token", (int)v->add_bos, "add_eos_token", (int)v->add_eos,
+                          "model_input_names", "input_ids", "attention_mask");
     bool fine = c != NULL;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         size_t n = 0;

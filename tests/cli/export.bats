@@ -42,7 +42,7 @@ export_to() { pesc export "$GOLDEN/$1" --to "$2" -o "$BATS_TEST_TMPDIR/out" "${@
 @test "export: the LoRA as a PEFT adapter" {
     export_to peft/base peft --lora "$GOLDEN/peft/adapter"
     [ "$status" = 0 ]
-    [ "$(ls "$BATS_TEST_TMPDIR/out" | paste -sd' ')" = "adapter_config.json adapter_model.safetensors" ]
+    [ "$(ls "$BATS_TEST_TMPDIR/out" | paste -sd' ')" = "README.md adapter_config.json adapter_model.safetensors" ]
     has '^identity: 0 of 4288 logits differ$'
     export_to peft/base peft --lora "$GOLDEN/peft/adapter" --overwrite --json
     has '^\{"path":".*","identity":\{"logits":4288,"differ":0,"max_diff":0,"relative":0,"kl":0,"positions":64,"greedy_same":64,"beyond_rounding":0\}\}$'
@@ -69,11 +69,11 @@ export_to() { pesc export "$GOLDEN/$1" --to "$2" -o "$BATS_TEST_TMPDIR/out" "${@
 
 @test "export: usage errors" {
     pesc export "$GOLDEN/llama" -o "$BATS_TEST_TMPDIR/out"
-    fails 2 "export: --to is missing; expected hf, peft, gguf or camelidae"
+    fails 2 "export: --to is missing; expected hf, peft, gguf, camelidae or gguf-lora"
     pesc export "$GOLDEN/llama" --to hf
     fails 2 "export: -o DIR is missing; usage: pesc export MODEL --to TARGET -o DIR"
     export_to llama onnx
-    fails 2 'export: --to: found "onnx", expected hf, peft, gguf or camelidae'
+    fails 2 'export: --to: found "onnx", expected hf, peft, gguf, camelidae or gguf-lora'
     export_to llama hf --dtype q4_k
     fails 2 'dtype: found "q4_k", expected f32 or bf16'
     export_to none hf
@@ -110,7 +110,7 @@ export_to() { pesc export "$GOLDEN/$1" --to "$2" -o "$BATS_TEST_TMPDIR/out" "${@
         [ "$status" = 0 ]
         has 'gguf'
     done
-    [ "$(ls "$BATS_TEST_TMPDIR/out" | paste -sd' ')" = "Modelfile model.gguf" ]
+    [ "$(ls "$BATS_TEST_TMPDIR/out" | paste -sd' ')" = "Modelfile README.md model.gguf" ]
 }
 
 @test "export: a GGUF file is not replaced without --overwrite" {

@@ -52,9 +52,9 @@ def report(what, ok, text):
     print(f"{'ok  ' if ok else 'FAIL'} {what:28} {text}", flush=True)
 
 
-def logits_of(path, ids):
+def logits_of(path, ids, lora=None):
     """llama.cpp's, of every position of one sequence."""
-    model = llama_cpp.Llama(str(path), n_ctx=max(64, len(ids)), n_batch=512, logits_all=True,
+    model = llama_cpp.Llama(str(path), lora_path=lora and str(lora), n_ctx=max(64, len(ids)), n_batch=512, logits_all=True,
                             verbose=False, flash_attn=False, type_k=0, type_v=0)
     model.eval(ids)
     out = np.array(model.scores[:len(ids)], np.float32)
@@ -105,6 +105,19 @@ def compare(folder, temp):
             d = distance(got[:n], wanted[:n])
             limit = YARN if kind == "f32" and "yarn" in folder.name else limit
             report(f"{folder.name} {kind}", d <= limit, f"logits differ by {d:.2e} (limit {limit:.0e})")
+
+
+def lora(temp):
+    """A run's LoRA as a GGUF file over the base as a GGUF file: the logits of the run."""
+    base, data, run = ROOT / "share/base", ROOT / "share/test.jsonl", temp / "lora-run"
+    subprocess.run([PESC, "train", str(base), "--data", str(data), "--template", "camelidae", "--method", "lora", "--lora-r", "4", "--steps", "8",
+                    "--batch", "4", "--seq-len", "64", "--lr", "1e-2", "--base-dtype", "f32", "-o", str(run), "-q"], check=True, capture_output=True)
+    export(base, temp / "base.gguf", "f32")
+    subprocess.run([PESC, "export", str(run), "--to", "gguf-lora", "-o", str(temp / "lora.gguf"), "-q"], check=True, capture_output=True)
+    ids = list(range(5, 45))
+    want, got = pesc_logits(run, ids, temp), logits_of(temp / "base.gguf", ids, temp / "lora.gguf")
+    moved, d = distance(logits_of(temp / "base.gguf", ids), want), distance(got, want)
+    report("LoRA as GGUF", d <= 1e-5 < 1e-2 < moved, f"logits differ by {d:.2e} (limit 1e-05), without it by {moved:.2e}")
 
 
 def tokens(folder, temp):
@@ -178,6 +191,8 @@ def main():
         made = [] if given else list(new_models(temp))
         for folder in given or [ROOT / "tests/golden" / f for f in FOLDERS] + made + real:
             compare(folder, temp)
+        if not given:
+            lora(temp)
         for folder in given or made[:1] + real:
             errors(folder, temp)
             if (folder / "tokenizer.json").exists():

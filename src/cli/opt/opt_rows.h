@@ -12,7 +12,7 @@ enum { OPT_OWN = 10 };
 
 #define COMMAND_ROWS(X, ALSO)                                                                      \
     X(TEXT, action, NONE, NAMED("ACTION"), 0, INPUT, "data",                                       \
-      "check, stats, inspect or mix")                                                              \
+      "check, stats, inspect, mix or fetch")                                                        \
     ALSO(TEXT, action, NONE, NAMED("ACTION"), 0, INPUT, "esft",                                    \
       "score, select or apply")                                                                    \
     X(LIST, inputs, NONE, NAMED("INPUT"), 0, INPUT, "esft",                                        \
@@ -34,7 +34,7 @@ enum { OPT_OWN = 10 };
       "a Hugging Face directory, a run or one of its checkpoints, or a .gguf file; with --text "   \
       "anything that has a tokenizer")                                                             \
     ALSO(TEXT, model, NONE, NAMED("MODEL"), 0, INPUT, "data",                                      \
-      "a model, or anything that has a tokenizer; mix takes none")                                 \
+      "a model, or anything that has a tokenizer; mix takes none, fetch the name of a data set")   \
     ALSO(TEXT, model, NONE, NAMED("MODEL"), 0, INPUT, "esft",                                      \
       "select: the model, to count the parameters that train")                                     \
     X(TEXT, file, NONE, NAMED("FILE"), 0, INPUT, "tokenize perplexity",                            \
@@ -78,7 +78,7 @@ enum { OPT_OWN = 10 };
       "seed of the random weights")                                                                \
     ALSO(INT, seed, "0", PESC_ANY_SEED, 0, SCHEDULE, "data",                                       \
       "mix: the same seed and files give the same bytes")                                          \
-    X(CHOICE, to, NONE, ONE_OF("hf|peft|gguf|camelidae"), 0, OUTPUT, "export",                     \
+    X(CHOICE, to, NONE, ONE_OF("hf|peft|gguf|camelidae|gguf-lora"), 0, OUTPUT, "export",                     \
       "a Hugging Face directory of the model's family, the LoRA alone, or the published layout "   \
       "of models with adapters")                                                                   \
     X(BOOL, check, "true", YES_NO, 0, OUTPUT, "esft",                                              \
