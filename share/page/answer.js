@@ -1,6 +1,7 @@
 // One answer: it is asked for, grows, and is shown as Markdown or token by token.
 //
-// An answer is { model, text, finish, error, stats, tokens }. A token is { text, logprob, top, experts,
+// An answer is { model, text, reasoning, calls, json, finish, error, stats, tokens }: calls are { id, name, arguments } of tools, json says
+// that the text was asked for as JSON. A token is { text, logprob, top, experts,
 // gates }; experts and gates are lists of layers, and come one event after the token.
 import { streamChat } from "./client.js";
 import { copyButton, element, perFrame } from "./dom.js";
@@ -25,6 +26,19 @@ function addRoutes(answer, routed) {
     });
 }
 
+// Pieces of calls: the first of each has its name, the others go on with its arguments.
+function addCalls(answer, pieces) {
+    for (const piece of pieces) {
+        const at = piece.index ?? 0;
+        if (!Number.isInteger(at) || at < 0 || at > answer.calls.length)
+            continue;
+        const call = answer.calls[at] ??= { id: "", name: "", arguments: "" };
+        call.id ||= piece.id ?? "";
+        call.name += piece.function?.name ?? "";
+        call.arguments += piece.function?.arguments ?? "";
+    }
+}
+
 function takeEvent(answer, decoder, event) {
     const choice = event.choices[0];
     if (event.timings)
@@ -32,6 +46,8 @@ function takeEvent(answer, decoder, event) {
     if (!choice)
         return;
     answer.text += choice.delta.content ?? "";
+    answer.reasoning += choice.delta.reasoning_content ?? choice.delta.reasoning ?? "";
+    addCalls(answer, choice.delta.tool_calls ?? []);
     addTokens(answer, decoder, choice.logprobs?.content ?? []);
     if (choice.routed_experts)
         addRoutes(answer, choice.routed_experts);
@@ -41,7 +57,7 @@ function takeEvent(answer, decoder, event) {
 // Fills in the answer; `changed` is called for each event. Never throws.
 export async function runAnswer(answer, body, signal, changed) {
     const decoder = new TextDecoder();
-    Object.assign(answer, { text: "", finish: null, error: null, stats: null, tokens: [], nRouted: 0, running: true });
+    Object.assign(answer, { text: "", reasoning: "", calls: [], finish: null, error: null, stats: null, tokens: [], nRouted: 0, running: true });
     try {
         for await (const event of streamChat(body, signal)) {
             takeEvent(answer, decoder, event);
@@ -59,7 +75,7 @@ export async function runAnswer(answer, body, signal, changed) {
 
 // ---- showing ----
 
-const ENDS = { length: "cut at the longest answer", stopped: "stopped" };
+const ENDS = { length: "cut at the longest answer", stopped: "stopped", tool_calls: "calls a tool" };
 
 function footer(answer) {
     const parts = [];
@@ -101,14 +117,55 @@ function moveFocus(e) {
     to.focus();
 }
 
+function pretty(text) {
+    try {
+        return JSON.stringify(JSON.parse(text), null, 2);
+    } catch {
+        return null; // not whole yet, or not JSON
+    }
+}
+
+const foldable = (kind, title, ...inside) => element("details", { class: kind }, element("summary", {}, title), ...inside);
+
+// What comes before the text: reasoning, open while it is all there is, and after it: calls, open. A reader's own fold stays.
+function extras(answer) {
+    const reasoning = foldable("reasoning", "Reasoning", element("div", { class: "content" }));
+    const calls = element("div", { class: "calls" });
+    let chosen = false;
+    reasoning.querySelector("summary").addEventListener("click", () => { chosen = true; });
+    return { reasoning, calls, draw() {
+        reasoning.hidden = !answer.reasoning;
+        if (answer.reasoning)
+            reasoning.lastChild.replaceChildren(...markdown(answer.reasoning));
+        if (!chosen)
+            reasoning.open = !!answer.running && !answer.text && !answer.calls?.length;
+        const all = answer.calls ?? [];
+        while (calls.children.length > all.length)
+            calls.lastChild.remove();
+        all.forEach((call, i) => {
+            const box = calls.children[i] ?? calls.appendChild(foldable("call", "", element("pre", { tabindex: "0" })));
+            if (!box.dataset.seen)
+                box.dataset.seen = box.open = true;
+            box.firstChild.textContent = `Call of ${call.name || "a tool"}`;
+            box.lastChild.textContent = pretty(call.arguments) ?? call.arguments;
+        });
+    } };
+}
+
+const contentOf = (answer) => {
+    const json = answer.json ? pretty(answer.text) : null;
+    return json === null ? markdown(answer.text) : markdown(`\`\`\`\`\`\`json\n${json}\n\`\`\`\`\`\``);
+};
+
 // Draws an answer; `update` shows what has changed since.
 export function answerView(answer) {
     const content = element("div", { class: "content" });
     const tokens = element("div", { class: "tokens", role: "group", "aria-label": "Answer by tokens; arrow keys move" });
     const note = element("p", { class: "note" });
     const error = element("p", { class: "error", role: "alert" });
+    const more = extras(answer);
     const root = element("article", { class: "answer", "aria-label": `Answer of ${answer.model}` },
-        element("h3", {}, answer.model), content, tokens, error, element("footer", {}, note, copyButton("Copy", () => answer.text)));
+        element("h3", {}, answer.model), more.reasoning, content, tokens, more.calls, error, element("footer", {}, note, copyButton("Copy", () => answer.text)));
 
     const find = (e) => {
         const span = e.target.closest?.(".tok");
@@ -140,7 +197,8 @@ export function answerView(answer) {
         if (coloured)
             drawTokens();
         else
-            content.replaceChildren(...markdown(answer.text));
+            content.replaceChildren(...contentOf(answer));
+        more.draw();
         root.classList.toggle("running", !!answer.running);
         root.setAttribute("aria-busy", String(!!answer.running));
         note.textContent = view.on && !coloured && answer.text ? "Details of tokens are gone with the page that showed them." : footer(answer);

@@ -10,7 +10,7 @@ const NUMBERS = ["temperature", "top_p", "top_k", "min_p", "max_tokens", "seed",
 const TOP = 5; // alternatives that are shown for a token
 const NARROW = matchMedia("(max-width: 62rem)"); // the panel covers the conversation
 
-const state = { conversations: loadConversations(), talk: newConversation(), settings: loadSettings(), models: [], views: [], abort: null };
+const state = { conversations: loadConversations(), talk: newConversation(), settings: loadSettings(), models: [], views: [], abort: null, editing: null };
 
 // ---- showing ----
 
@@ -31,9 +31,39 @@ function toEnd() {
     t.scrollTop = t.scrollHeight;
 }
 
-function lastTurnActions() {
-    const act = (label, f) => element("button", { class: "small", type: "button", onclick: f }, label);
-    return element("div", { class: "actions" }, act("Regenerate", regenerate), act("Edit the question", editQuestion));
+const act = (label, f, more = {}) => element("button", { class: "small", type: "button", onclick: f, ...more }, label);
+
+// The versions of a turn, one of which is shown.
+function versionActions(turn, last) {
+    const all = turn.versions ?? [], at = turn.version ?? 0;
+    if (all.length < 2)
+        return [];
+    const go = (label, name, to) => act(label, () => showVersion(turn, to), { "aria-label": name, disabled: !last || !all[to] });
+    return [go("‹", "Version before", at - 1), element("span", { class: "note versions" }, `${at + 1} of ${all.length}`), go("›", "Version after", at + 1)];
+}
+
+function turnActions(turn, last) {
+    const parts = versionActions(turn, last);
+    if (last && !turn.results)
+        parts.push(act("Regenerate", regenerate), act("Edit the question", editQuestion));
+    else if (last)
+        parts.push(act("Regenerate", regenerate));
+    return parts.length ? element("div", { class: "actions" }, ...parts) : null;
+}
+
+// Boxes for what the called tools have returned.
+function resultForm(turn) {
+    const calls = turn.answers.length === 1 ? turn.answers[0].calls ?? [] : [];
+    if (!calls.length)
+        return null;
+    const boxes = calls.map((c) => element("label", {}, `Result of ${c.name}`, element("textarea", { rows: "2" })));
+    const form = element("form", { class: "results" }, ...boxes, element("button", { class: "small", type: "submit" }, "Send the results"));
+    form.addEventListener("submit", (e) => {
+        e.preventDefault();
+        const results = calls.map((c, i) => ({ id: c.id, name: c.name, content: boxes[i].lastChild.value }));
+        askWith({ question: results.map((r) => `Result of ${r.name}: ${r.content}`).join("\n"), results, answers: [] });
+    });
+    return form;
 }
 
 function drawTalk() {
@@ -44,9 +74,10 @@ function drawTalk() {
         const views = turn.answers.map(answerView);
         state.views.push(...views);
         const last = i === turns.length - 1 && !state.abort;
-        return [element("section", { class: "question", "aria-label": "Question" }, turn.question),
-            element("div", { class: turn.answers.length > 1 ? "answers two" : "answers" }, ...views.map((v) => v.root)),
-            last ? lastTurnActions() : null].filter(Boolean);
+        const edited = state.editing === turn ? " edited" : "";
+        return [element("section", { class: `question${edited}`, "aria-label": turn.results ? "Results of tools" : "Question" }, turn.question),
+            element("div", { class: `${turn.answers.length > 1 ? "answers two" : "answers"}${edited}` }, ...views.map((v) => v.root)),
+            last ? resultForm(turn) : null, turnActions(turn, last)].filter(Boolean);
     }));
     if (!turns.length)
         byId("talk").append(element("p", { class: "empty" }, "Ask a question to begin."));
@@ -67,6 +98,7 @@ function drawMode() {
     byId("toggle-colours").setAttribute("aria-pressed", String(view.on));
     byId("send").hidden = !!state.abort;
     byId("stop").hidden = !state.abort;
+    byId("editing").hidden = !state.editing;
     document.body.classList.toggle("coloured", view.on);
 }
 
@@ -83,6 +115,7 @@ const tokensShown = () => state.talk.turns.flatMap((t) => t.answers).flatMap(sho
 
 function choose(c) {
     stop();
+    state.editing = null;
     state.talk = c;
     toggle("toggle-list", "list", false);
     drawAll();
@@ -107,32 +140,77 @@ function options() {
             set[name] = Number(state.settings[name]);
     if (state.settings.stop)
         set.stop = state.settings.stop;
+    if (state.settings.tools?.trim())
+        set.tools = readJson("tools", Array.isArray, "a list of tools");
+    if (state.settings.format === "json")
+        set.response_format = { type: "json_object" };
+    if (state.settings.format === "schema")
+        set.response_format = { type: "json_schema", json_schema: { name: "answer", strict: true, schema: readJson("schema", (v) => v && typeof v === "object", "a JSON Schema") } };
     return set;
+}
+
+// A setting that is written as JSON; throws a sentence.
+function readJson(name, fits, what) {
+    let value;
+    try {
+        value = JSON.parse(state.settings[name] ?? "");
+    } catch {
+        value = undefined;
+    }
+    if (!fits(value))
+        throw new Error(`The settings have no ${what} as JSON.`);
+    return value;
 }
 
 // What the model of one side has said so far, before a turn.
 function messages(side, turns) {
     const said = state.settings.system ? [{ role: "system", content: state.settings.system }] : [];
     for (const turn of turns) {
-        said.push({ role: "user", content: turn.question });
+        if (turn.results)
+            said.push(...turn.results.map((r) => ({ role: "tool", tool_call_id: r.id, name: r.name, content: r.content })));
+        else
+            said.push({ role: "user", content: turn.question });
         const answer = turn.answers[side] ?? turn.answers[0];
-        if (answer?.text)
+        if (answer?.calls?.length)
+            said.push({ role: "assistant", content: answer.text || null, tool_calls: answer.calls.map((c) => ({ id: c.id, type: "function", function: { name: c.name, arguments: c.arguments } })) });
+        else if (answer?.text)
             said.push({ role: "assistant", content: answer.text });
     }
     return said;
 }
 
-async function generate(turn) {
+// What the turn shows becomes the newest of its versions.
+function keepVersion(turn) {
+    turn.versions ??= [];
+    turn.version = turn.versions.push({ question: turn.question, answers: turn.answers }) - 1;
+}
+
+// Of a turn that was answered before turns had versions.
+function keepOld(turn) {
+    if (!turn.versions && turn.answers.length)
+        keepVersion(turn);
+}
+
+function showVersion(turn, to) {
+    turn.version = to;
+    Object.assign(turn, turn.versions[to]);
+    save();
+    drawAll();
+}
+
+async function generate(turn, set) {
     const before = state.talk.turns.slice(0, -1), { talk } = state;
     const sides = talk.compare ? [0, 1] : [0];
-    turn.answers = sides.map((i) => ({ model: byId(`model-${i}`).value, text: "" }));
+    keepOld(turn);
+    turn.answers = sides.map((i) => ({ model: byId(`model-${i}`).value, text: "", json: !!set.response_format }));
+    keepVersion(turn);
     state.abort = new AbortController();
     drawAll();
     say("The answer is being written.");
     const first = state.views.length - sides.length;
     await Promise.all(turn.answers.map((answer, side) => {
-        const body = { model: answer.model, messages: messages(side, [...before, { question: turn.question, answers: [] }]),
-            logprobs: true, top_logprobs: TOP, timings_per_token: true, return_routed_experts: view.experts > 0, ...options() };
+        const body = { model: answer.model, messages: messages(side, [...before, { question: turn.question, results: turn.results, answers: [] }]),
+            logprobs: true, top_logprobs: TOP, timings_per_token: true, return_routed_experts: view.experts > 0, ...set };
         return runAnswer(answer, body, state.abort.signal, () => {
             const follow = nearEnd();
             state.views[first + side]?.update();
@@ -151,35 +229,61 @@ function finish(talk, turn) {
     if (turn.answers.some((a) => a.status === 401))
         askForKey();
     else
-        say(turn.answers.some((a) => a.error) ? "The answer failed." : "The answer is complete.");
+        say(turn.answers.some((a) => a.error) ? "The answer failed." : turn.answers.some((a) => a.finish === "stopped") ? "The answer was stopped." : "The answer is complete.");
     byId("question").focus();
 }
 
-function ask(question) {
-    const { talk } = state;
+// The options, or null where the settings cannot be read.
+function optionsOrSay() {
+    try {
+        return options();
+    } catch (e) {
+        say(e.message);
+        return null;
+    }
+}
+
+// False: nothing was asked.
+function askWith(turn) {
+    const { talk } = state, set = state.abort ? null : optionsOrSay();
+    if (!set)
+        return false;
     if (!talk.turns.length) {
-        talk.title = question.slice(0, 60);
+        talk.title = turn.question.slice(0, 60);
         state.conversations.unshift(talk);
     }
-    const turn = { question, answers: [] };
-    talk.turns.push(turn);
-    generate(turn);
+    if (state.editing) {
+        keepOld(state.editing);
+        state.editing.question = turn.question;
+    } else {
+        talk.turns.push(turn);
+    }
+    generate(state.editing ?? turn, set);
+    return true;
 }
 
 function regenerate() {
-    if (!state.abort)
-        generate(state.talk.turns.at(-1));
+    const set = state.abort ? null : optionsOrSay();
+    if (set)
+        generate(state.talk.turns.at(-1), set);
 }
 
+// The old question and its answer stay until the new one is sent, and then as another version.
 function editQuestion() {
-    const turn = state.talk.turns.pop();
-    if (!state.talk.turns.length)
-        state.conversations = state.conversations.filter((c) => c !== state.talk);
-    byId("question").value = turn.question;
+    state.editing = state.talk.turns.at(-1);
+    byId("question").value = state.editing.question;
     grow();
-    save();
     drawAll();
     byId("question").focus();
+}
+
+function leaveEditing() {
+    if (!state.editing)
+        return;
+    state.editing = null;
+    byId("question").value = "";
+    grow();
+    drawAll();
 }
 
 function stop() {
@@ -199,9 +303,13 @@ function submit(e) {
     const q = byId("question");
     if (state.abort || !q.value.trim() || !state.models.length)
         return;
-    ask(q.value.trim());
+    const asked = askWith({ question: q.value.trim(), answers: [] });
+    if (!asked)
+        return;
+    state.editing = null;
     q.value = "";
     grow();
+    drawAll();
 }
 
 function toggle(button, panel, to) {
@@ -272,6 +380,7 @@ function askForKey() {
 function openControls() {
     byId("ask").addEventListener("submit", submit);
     byId("stop").addEventListener("click", stop);
+    byId("leave-editing").addEventListener("click", leaveEditing);
     byId("new").addEventListener("click", () => choose(newConversation()));
     byId("question").addEventListener("input", grow);
     byId("question").addEventListener("keydown", (e) => {
@@ -279,8 +388,10 @@ function openControls() {
             submit(e);
     });
     document.addEventListener("keydown", (e) => {
-        if (e.key === "Escape")
+        if (e.key === "Escape") {
             stop();
+            leaveEditing();
+        }
     });
     addEventListener("resize", hideToken);
     byId("talk").addEventListener("scroll", hideToken);

@@ -5,13 +5,16 @@
 // a reader clicks it. Every loop advances, and a search that found nothing is not repeated, so the
 // time is linear in the text for all practical inputs.
 import { copyButton, element } from "./dom.js";
+import { formula } from "./math.js";
 
 const FENCE = /^ {0,3}(```+|~~~+)\s*([\w+#.-]{0,30})/;
 const HEADING = /^(#{1,6})\s+(.*)$/;
 const ITEM = /^(\s*)(?:[-*+]|(\d{1,9})[.)])\s+(.*)$/;
+const DISPLAY = /^\s*(?:\$\$|\\\[)/;
 const RULE = /^ {0,3}([-*_])(?:\s*\1){2,}\s*$/;
 const MARKS = [["**", "strong"], ["__", "strong"], ["~~", "del"], ["*", "em"], ["_", "em"]];
 const DEPTH = 12; // of nesting
+const FORMULA = 4000; // characters of the longest, and 60 lines
 
 // ---- inside a line ----
 
@@ -35,6 +38,26 @@ function findClose(text, mark, from, nowhere) {
     }
     nowhere.add(mark);
     return -1;
+}
+
+// Where a formula begins and ends. A dollar that is followed by a space, or ends before a digit, is money.
+const FORMULAS = [["$$", "$$", true], ["\\[", "\\]", true], ["\\(", "\\)", false], ["$", "$", false]];
+
+function takeFormula(text, i, nowhere) {
+    const found = FORMULAS.find(([open]) => text.startsWith(open, i));
+    if (!found || nowhere.has(found[0]))
+        return null;
+    const [open, close, display] = found, from = i + open.length, near = text.slice(from, from + FORMULA);
+    const length = near.indexOf(close), inside = near.slice(0, length), end = from + length;
+    if (length < 0) {
+        if (from + FORMULA >= text.length)
+            nowhere.add(open);
+        return null;
+    }
+    if (open === "$" && (/^\s|\s$|\n\n/.test(inside) || /\d/.test(text[end + 1] ?? "")))
+        return null;
+    const math = formula(inside, display);
+    return math && [math, end + close.length];
 }
 
 // [element, index after it] of what begins at i, or null.
@@ -78,8 +101,9 @@ function inline(text, depth = 0) {
     const nowhere = new Set();
     let plain = "";
     for (let i = 0; i < text.length;) {
-        const escaped = text[i] === "\\" && /[\\`*_{}[\]()#+\-.!~|>]/.test(text[i + 1] ?? "");
-        const found = escaped || !"`![*_~".includes(text[i]) ? null : takeInline(text, i, depth, nowhere);
+        const math = text[i] === "$" || text[i] === "\\" ? takeFormula(text, i, nowhere) : null;
+        const escaped = !math && text[i] === "\\" && /[\\`*_{}[\]()#+\-.!~|>$]/.test(text[i + 1] ?? "");
+        const found = math ?? (escaped || !"`![*_~".includes(text[i]) ? null : takeInline(text, i, depth, nowhere));
         if (found) {
             nodes.push(plain, found[0]);
             plain = "";
@@ -112,12 +136,12 @@ function takeList(lines, at, depth) {
         const item = lines[at].match(ITEM);
         if (!item || item[1].length < indent || !item[2] !== !number)
             break;
-        const own = [item[3]];
+        const own = [item[3]], inner = lines[at].length - item[3].length;
         for (at++; at < lines.length; at++) {
             const deeper = lines[at].match(/^\s*/)[0].length > indent;
             if (!deeper && (lines[at].trim() !== "" || !/^\s+\S/.test(lines[at + 1] ?? "")))
                 break;
-            own.push(lines[at].slice(Math.min(indent + 2, lines[at].match(/^\s*/)[0].length)));
+            own.push(lines[at].slice(Math.min(inner, lines[at].match(/^\s*/)[0].length)));
         }
         list.append(element("li", {}, ...blocks(own, depth + 1, true)));
         while (at + 1 < lines.length && lines[at].trim() === "" && ITEM.test(lines[at + 1]))
@@ -151,14 +175,29 @@ function takeQuote(lines, at, depth) {
     return [element("blockquote", {}, ...blocks(inner, depth + 1)), end];
 }
 
+// A formula that stands alone, over several lines, with markup in none of them.
+function takeDisplay(lines, at) {
+    const [open, close] = FORMULAS.find(([o, , display]) => display && lines[at].trim().startsWith(o)) ?? [];
+    if (!open)
+        return null;
+    let end = at;
+    const most = Math.min(lines.length, at + 60);
+    while (end < most && !lines[end].trim().slice(end === at ? open.length : 0).endsWith(close))
+        end++;
+    if (end === most)
+        return null;
+    const math = formula(lines.slice(at, end + 1).join("\n").trim().slice(open.length, -close.length), true);
+    return math && [element("div", { class: "formula" }, math), end + 1];
+}
+
 const begins = (line, next) => FENCE.test(line) || HEADING.test(line) || ITEM.test(line) || RULE.test(line) ||
     /^\s{0,3}>/.test(line) || beginsTable(line, next);
 
 function takeParagraph(lines, at, bare) {
     let end = at + 1;
-    while (end < lines.length && lines[end].trim() !== "" && !begins(lines[end], lines[end + 1]))
+    while (end < lines.length && lines[end].trim() !== "" && !begins(lines[end], lines[end + 1]) && !DISPLAY.test(lines[end]))
         end++;
-    const nodes = inline(lines.slice(at, end).map((l) => l.trim()).join("\n"));
+    const nodes = inline(lines.slice(at, end).map((l) => l.trimEnd()).join("\n")); // indented as it was
     return [bare && end === lines.length ? nodes : [element("p", {}, ...nodes)], end];
 }
 
@@ -168,9 +207,12 @@ function blocks(lines, depth = 0, bare = false) {
         const line = lines[at];
         const fence = line.match(FENCE);
         const heading = line.match(HEADING);
+        const math = DISPLAY.test(line) ? takeDisplay(lines, at) : null;
         let made;
         if (line.trim() === "")
             made = [null, at + 1];
+        else if (math)
+            made = math;
         else if (fence)
             made = takeCode(lines, at, fence);
         else if (heading)

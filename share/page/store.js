@@ -1,7 +1,8 @@
 // What the browser keeps: conversations and settings, in localStorage.
 //
-// A conversation is { id, title, compare, turns: [{ question, answers: [answer, ...] }] } with one
-// answer, or two side by side. Details of tokens are large and stay in memory (see answer.js).
+// A conversation is { id, title, compare, turns: [{ question, answers: [answer, ...], results, versions, version }] } with one
+// answer, or two side by side. versions: [{ question, answers }], what was asked and answered in this place before, of which the turn shows
+// one; results: [{ id, name, content }] of tools, in the place of a question. Details of tokens are large and stay in memory (see answer.js).
 
 const PREFIX = "pesc.";
 const TRANSIENT = new Set(["tokens", "nRouted", "running"]);
@@ -24,8 +25,13 @@ function write(name, value) {
     }
 }
 
-const isAnswer = (a) => a && typeof a.text === "string" && typeof a.model === "string";
-const isTurn = (t) => t && typeof t.question === "string" && Array.isArray(t.answers) && t.answers.every(isAnswer);
+const isText = (t) => typeof t === "string";
+const isList = (of, list) => list === undefined || (Array.isArray(list) && list.every(of));
+const isCall = (c) => c && isText(c.id) && isText(c.name) && isText(c.arguments);
+const isResult = (r) => r && isText(r.id) && isText(r.name) && isText(r.content);
+const isAnswer = (a) => a && isText(a.text) && isText(a.model) && isText(a.reasoning ?? "") && isList(isCall, a.calls);
+const isVersion = (t) => t && isText(t.question) && Array.isArray(t.answers) && t.answers.every(isAnswer);
+const isTurn = (t) => isVersion(t) && isList(isResult, t.results) && isList(isVersion, t.versions);
 const isConversation = (c) => c && typeof c.id === "string" && typeof c.title === "string" &&
     Array.isArray(c.turns) && c.turns.every(isTurn);
 

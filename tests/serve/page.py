@@ -110,7 +110,7 @@ def stops_and_regenerates(b, _):
     b.wait("!document.querySelector('#stop').hidden && document.querySelectorAll('.tok').length === 1")
     b.key("Escape")
     b.wait(IDLE)
-    assert "stopped" in text(b, ".answer footer") and text(b, ".answer .tokens") == "forever"
+    assert "stopped" in text(b, ".answer footer") and text(b, "#status") == "The answer was stopped." and text(b, ".answer .tokens") == "forever"
     b.run("window.fetch = window.realFetch")
     set_field(b, "max_tokens", "6")
     before = text(b, ".answer .tokens")
@@ -118,8 +118,22 @@ def stops_and_regenerates(b, _):
     b.wait(f"{IDLE} && document.querySelectorAll('.actions').length === 1")
     assert count(b, ".question") == count(b, ".answer") == 1 and text(b, ".answer .tokens") != before
     b.run("[...document.querySelectorAll('.actions button')].find((e) => e.textContent === 'Edit the question').click()")
-    assert b.run("document.querySelector('#question').value") == "a" and count(b, ".question") == 0
-    b.run("document.querySelector('#question').value = ''")
+    # the old question and answer stay until the new one is sent
+    assert b.run("document.querySelector('#question').value") == "a" and count(b, ".question.edited") == 1 and not b.run("document.querySelector('#editing').hidden")
+    b.run("document.querySelector('#question').focus()")
+    b.key("Escape")
+    assert b.run("document.querySelector('#question').value") == "" and count(b, ".edited") == 0
+    b.run("[...document.querySelectorAll('.actions button')].find((e) => e.textContent === 'Edit the question').click()")
+    b.run("document.querySelector('#question').value = 'another'")
+    b.run("document.querySelector('#ask').requestSubmit()")
+    b.wait(f"{IDLE} && document.querySelectorAll('.actions').length === 1")
+    assert text(b, ".question") == "another" and text(b, ".versions") == "3 of 3", text(b, ".versions")
+    for shown, question in (("2 of 3", "a"), ("1 of 3", "a")):
+        b.click("[aria-label='Version before']")
+        assert text(b, ".versions") == shown and text(b, ".question") == question
+    assert "forever" in text(b, ".answer") and b.run("document.querySelector(\"[aria-label='Version before']\").disabled")
+    kept = b.run("JSON.parse(localStorage.getItem('pesc.conversations'))[0].turns[0]")
+    assert len(kept["versions"]) == 3 and kept["version"] == 0 and kept["question"] == "a", kept
 
 
 def asks_two_models(b, _):
@@ -133,18 +147,93 @@ def asks_two_models(b, _):
 
 def keeps_conversations(b, _):
     titles = "[...document.querySelectorAll('#conversations li button:first-child')].map((e) => e.textContent).join('|')"
-    assert b.run(titles) == "both|hello <b>world</b>", b.run(titles)
+    assert b.run(titles) == "both|a|hello <b>world</b>", b.run(titles)
     b.reload()
     b.wait("document.querySelector('#model-0').value")
-    assert b.run(titles) == "both|hello <b>world</b>" and b.run("document.querySelector('[name=max_tokens]').value") == "6"
+    assert b.run(titles) == "both|a|hello <b>world</b>" and b.run("document.querySelector('[name=max_tokens]').value") == "6"
     b.click("#conversations li:last-child button:first-child")
     assert text(b, ".question") == "hello <b>world</b>" and count(b, ".answer") == 1
     b.click("#conversations li:last-child .icon")
-    assert b.run(titles) == "both" and count(b, ".answer") == 0
+    assert b.run(titles) == "both|a" and count(b, ".answer") == 0
     b.run("localStorage.setItem('pesc.conversations', '[{\"id\":1},{\"id\":\"a\",\"title\":\"b\",\"turns\":[{}]},7,null]')")
     b.reload()
     b.wait("document.querySelector('#model-0').value")
     assert count(b, "#conversations li") == 0
+
+
+def stream(*deltas, finish="stop"):
+    events = [{"choices": [{"delta": d, "finish_reason": None}]} for d in deltas] + [{"choices": [{"delta": {}, "finish_reason": finish}]}]
+    return "".join(f"data: {json.dumps(e)}\n\n" for e in events) + "data: [DONE]\n\n"
+
+
+def answer_with(b, text):
+    """The server's next answers; what was asked is in window.asked."""
+    b.run(f"""window.asked = []; window.realFetch ??= window.fetch;
+        window.fetch = (path, o) => path.startsWith('/v1/chat') ? (window.asked.push(JSON.parse(o.body)), Promise.resolve(new Response({json.dumps(text)}))) : window.realFetch(path, o)""")
+
+
+def shows_reasoning_and_calls(b, _):
+    b.click("#new")
+    b.run("document.querySelector('#toggle-colours').ariaPressed === 'true' && document.querySelector('#toggle-colours').click()")
+    set_field(b, "tools", '[{"type": "function", "function": {"name": "weather"}}]')
+    set_field(b, "format", "json")
+    answer_with(b, stream({"reasoning_content": "Think *hard*"}, {"reasoning_content": " now."},
+                          {"tool_calls": [{"index": 0, "id": "c1", "type": "function", "function": {"name": "weather", "arguments": '{"ci'}}]},
+                          {"tool_calls": [{"index": 0, "function": {"arguments": 'ty":"<b>Rome"}'}}]},
+                          {"tool_calls": [{"index": 1, "id": "c2", "function": {"name": "clock", "arguments": "{broken"}}]},
+                          {"tool_calls": [{"index": 9, "id": "c9", "function": {"name": "far", "arguments": ""}}]}, finish="tool_calls"))
+    ask(b, "how is it?")
+    b.wait(f"{IDLE} && document.querySelectorAll('.call').length === 2")
+    assert text(b, ".reasoning .content") == "Think hard now." and not b.run("document.querySelector('.reasoning').open")
+    assert [b.run(f"document.querySelectorAll('.call pre')[{i}].textContent") for i in (0, 1)] == ['{\n  "city": "<b>Rome"\n}', "{broken"]
+    assert b.run("document.querySelector('.call').open") and "calls a tool" in text(b, ".answer footer")
+    asked = b.run("window.asked[0]")
+    assert asked["tools"][0]["function"]["name"] == "weather" and asked["response_format"] == {"type": "json_object"}
+    # results go back as messages of tools; an answer in JSON mode is indented
+    answer_with(b, stream({"content": '{"a":[1,'}, {"content": "2]}"}))
+    b.run("document.querySelectorAll('.results textarea')[0].value = 'sunny'")
+    b.run("document.querySelector('.results').requestSubmit()")
+    b.wait(f"{IDLE} && document.querySelectorAll('.answer').length === 2")
+    said = b.run("window.asked[0].messages")
+    assert [m["role"] for m in said] == ["user", "assistant", "tool", "tool"] and said[2] == {"role": "tool", "tool_call_id": "c1", "name": "weather", "content": "sunny"}, said
+    assert said[1]["tool_calls"][0]["function"]["arguments"] == '{"city":"<b>Rome"}' and said[1]["content"] is None
+    assert b.run("document.querySelectorAll('.answer')[1].querySelector('pre').textContent") == '{\n  "a": [\n    1,\n    2\n  ]\n}'
+    b.reload()
+    b.wait("document.querySelector('#model-0').value")
+    b.click("#conversations li button")
+    assert count(b, ".call") == 2 and text(b, ".reasoning .content") == "Think hard now."
+    # settings that are no JSON are said, and nothing is lost
+    set_field(b, "tools", "[")
+    ask(b, "again")
+    assert "a list of tools" in text(b, "#status") and b.run("document.querySelector('#question').value") == "again" and count(b, ".answer") == 2
+    for name in ("tools", "format"):
+        set_field(b, name, "")
+    b.run("document.querySelector('#question').value = ''")
+    b.click("#conversations li.current .icon")
+
+
+def shows_what_models_write(b, _):
+    """Indentation outside of fences, tables, formulas; what is none stays text."""
+    def made(t):
+        return b.run(f"""import('/page/markdown.js').then(({{ markdown }}) => {{ const box = document.createElement('div'); box.className = 'content';
+            box.append(...markdown({json.dumps(t)})); document.querySelector('#talk').replaceChildren(box);
+            const p = box.querySelector('p'); return {{ text: box.textContent, html: box.innerHTML, space: p && getComputedStyle(p).whiteSpace }}; }})""")
+    code = made("def f(x):\n    if x:\n\treturn 1")
+    assert code["text"] == "def f(x):\n    if x:\n\treturn 1" and code["space"] == "pre-wrap", code
+    assert made("1. one\n   goes on\n2. two")["html"] == "<ol><li>one\ngoes on</li><li>two</li></ol>"
+    table = made("| a | b |\n|---|:-:|\n| 1 | $x^2$ |")
+    assert "<table>" in table["html"] and "<msup>" in table["html"], table
+    for t, tags in {"so $\\frac{a+1}{\\sqrt{b}}$ is": ("mfrac", "msqrt"), "\\(x_i^2\\)": ("msubsup",), "$$\\sum_{i=1}^{n} i = \\frac{n(n+1)}{2}$$": ("munderover", "mfrac"),
+                    "\\[\n\\begin{pmatrix} 1 & 2 \\\\ 3 & 4 \\end{pmatrix}\n\\]": ("mtable", "mtr"), "$\\left( \\alpha \\right] \\text{if } x \\geq 0$": ("mtext",),
+                    "$\\lim_{x \\to 0} f'(x)$": ("munder", "msup")}.items():
+        got = made(t)
+        assert all(f"<{tag}" in got["html"] for tag in tags) and "<math" in got["html"], (t, got)
+    for t in ("it costs $5 and $10", "a $ b $ c", "$\\frac{1}$", "$x", "\\(never", "$" * 999, "\\[" * 5000 + "x"):
+        got = made(t)
+        assert "<math" not in got["html"], (t[:40], got["html"][:200])
+    assert made("$\\unknown{x} < \\href{javascript:alert(1)}{y}$")["html"].count("<a") == 0
+    deep = "$" + "{" * 300 + "x" + "}" * 300 + "$"
+    assert "<math" not in made(deep)["html"]
 
 
 def texts_stay_texts(b, _):
@@ -230,7 +319,7 @@ def main():
             for part in (answers_a_question, colours_tokens, shows_the_load, can_be_read_aloud, stops_and_regenerates, asks_two_models):
                 part(b, s)
             takes_pictures(b, sys.argv[2] if len(sys.argv) > 2 else folder)
-            for part in (keeps_conversations, texts_stay_texts):
+            for part in (keeps_conversations, shows_reasoning_and_calls, shows_what_models_write, texts_stay_texts):
                 part(b, s)
             assert b.run("window.broken") is None and not b.complaints, b.complaints
         with Server(model) as s, Browser(f"http://127.0.0.1:{s.port}/") as b:
