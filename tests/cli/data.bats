@@ -338,9 +338,9 @@ run_lora() { pesc train "$D/model" --method lora --lora-r 2 --seq-len 64 --batch
 
 @test "data: what is missing or wrong" {
     pesc data
-    fails 2 "data: ACTION is missing; usage: pesc data check|stats|inspect|mix [MODEL] --data FILE..."
+    fails 2 "data: ACTION is missing; usage: pesc data check|stats|inspect|mix|fetch [MODEL] --data FILE..."
     pesc data chek
-    fails 2 'data: found "chek", expected check, stats, inspect or mix; did you mean check?'
+    fails 2 'data: found "chek", expected check, stats, inspect, mix or fetch; did you mean check?'
     pesc data check "$D/model" --data "$D/good.jsonl" -o out.jsonl # which has no output of its own
     fails 2 'data check: --output has no effect here; mix: the file to write'
     pesc data stats "$D/model" --data "$D/good.jsonl" --records 2
@@ -396,4 +396,33 @@ run_lora() { pesc train "$D/model" --method lora --lora-r 2 --seq-len 64 --batch
     pesc train --resume -c "$t/s/run.yaml" -o "$t/s" --steps 6 # the new data is now the run's own
     [ "$status" = 0 ]
     refute grep -q 'has changed' <<< "$stderr"
+}
+
+@test "data: fetch lists every data set of the benchmarks with licence and command" {
+    pesc data fetch --json
+    [ "$status" = 0 ]
+    local sets=$output
+    pesc eval --list --json --data-dir "$BATS_TEST_TMPDIR"
+    SETS=$sets TASKS=$output TREE=$BATS_TEST_DIRNAME/../.. python3 <<'PY'
+import glob, json, os
+sets = json.loads(os.environ["SETS"])
+assert len({s["name"] for s in sets}) == len(sets) > 15
+for s in sets:
+    assert all(s[k] for k in ("source", "licence", "command", "used_by")), s
+sources = " ".join(s["source"] for s in sets)
+for path in glob.glob(os.environ["TREE"] + "/share/tasks/*.json"):
+    published = json.load(open(path)).get("published")
+    if published:
+        name = published.split(" ")[0].replace("huggingface.co/datasets/", "")
+        assert name in sources, name
+for s in sets:  # where a benchmark looks for its data
+    if s["used_by"].startswith("eval"):
+        assert "bench/" in s["command"], s
+PY
+    pesc data fetch gsm8k
+    [ "$status" = 0 ]
+    has "^    licence  MIT$"
+    has "load\('openai/gsm8k', 'main'\)"
+    pesc data fetch gsm9k
+    fails 2 'data fetch: found "gsm9k", expected one of the names that pesc data fetch lists'
 }
