@@ -77,17 +77,19 @@ static const struct mixture {
     const char *source; /* model_type */
     configjson_class names;
     pesc_status (*keys)(json_t *json, const config *c, int64_t experts);
-    bool all_layers; /* the class has experts in every layer */
+    bool all_layers;     /* the class has experts in every layer */
+    bool attention_bias; /* and reads this key */
 } mixtures[] = {
-    { "llama", { "mixtral", "MixtralForCausalLM", NULL, NULL }, mixtral_keys, true },
-    { "mistral", { "mixtral", "MixtralForCausalLM", NULL, NULL }, mixtral_keys, true },
-    { "qwen2", { "qwen2_moe", "Qwen2MoeForCausalLM", NULL, NULL }, qwen2_keys, false },
-    { "qwen3", { "qwen3_moe", "Qwen3MoeForCausalLM", NULL, NULL }, qwen_keys, false },
-    { "granite", { "granitemoe", "GraniteMoeForCausalLM", NULL, NULL }, granite_keys, true },
-    { "olmo2", { "flex_olmo", "FlexOlmoForCausalLM", NULL, NULL }, olmo2_keys, true },
+    { "llama", { "mixtral", "MixtralForCausalLM", NULL, NULL }, mixtral_keys, true, false },
+    { "mistral", { "mixtral", "MixtralForCausalLM", NULL, NULL }, mixtral_keys, true, false },
+    { "qwen2", { "qwen2_moe", "Qwen2MoeForCausalLM", NULL, NULL }, qwen2_keys, false, false },
+    { "qwen3", { "qwen3_moe", "Qwen3MoeForCausalLM", NULL, NULL }, qwen_keys, false, false },
+    { "granite", { "granitemoe", "GraniteMoeForCausalLM", NULL, NULL }, granite_keys, true, true },
+    { "olmo2", { "flex_olmo", "FlexOlmoForCausalLM", NULL, NULL }, olmo2_keys, true, true },
     { "hunyuan_v1_dense",
       { "hunyuan_v1_moe", "HunYuanMoEV1ForCausalLM", NULL, NULL },
       hunyuan_keys,
+      true,
       true },
 };
 enum { N_MIXTURES = sizeof mixtures / sizeof *mixtures };
@@ -105,14 +107,15 @@ bool upcycle_only_here(const config *c)
 
 static pesc_status configure(target_model *p, const struct mixture *m, const upcycle_size *size)
 {
-    static const char *const gone[] = { "attention_bias", "mlp_bias", "pretraining_tp" };
+    static const char *const gone[] = { "mlp_bias", "pretraining_tp", "attention_bias" };
+    const size_t n_gone = sizeof gone / sizeof *gone - (m->attention_bias ? 1 : 0);
     TRY(target_begin(p));
     TRY(configjson_name(p->json, &m->names));
     TRY(configjson_facts(p->json, &p->from.cfg));
     TRY(configjson_set(p->json, "num_experts_per_tok", json_integer(size->top_k)));
     TRY(configjson_set(p->json, "router_aux_loss_coef", json_real(0.01)));
     TRY(configjson_set(p->json, "output_router_logits", json_false()));
-    for (size_t i = 0; i < sizeof gone / sizeof *gone; i++)
+    for (size_t i = 0; i < n_gone; i++)
         json_object_del(p->json, gone[i]);
     TRY(m->keys(p->json, &p->from.cfg, size->experts));
     return configjson_sparse_layers(p->json, &size->layers, p->from.cfg.n_layers);

@@ -58,6 +58,19 @@ craft() { pesc craft "$D/model" -o "$BATS_TEST_TMPDIR/out" --experts 4 --adapter
     has '^identity: max \|diff\| [0-9.e-]+ over 17024 logits, [0-9.e-]+ of the largest; KL [0-9.e-]+, greedy 64 of 64 \(rounding\)$'
 }
 
+@test "craft: upcycling Granite, OLMo 2 and HunYuan" {
+    local family mixture
+    for family in granite:granitemoe olmo2:flex_olmo hunyuan_v1_dense:hunyuan_v1_moe; do
+        mixture=${family#*:}
+        pesc craft "$BATS_TEST_DIRNAME/../golden/${family%:*}" -o "$BATS_TEST_TMPDIR/$mixture" --kind upcycle --experts 4
+        [ "$status" = 0 ]
+        has ": $mixture, 4 experts, top 2, "
+        has '^identity: max \|diff\| [0-9.e-]+ over 4288 logits, .* greedy 64 of 64 \(rounding\)$'
+    done
+    pesc craft "$BATS_TEST_DIRNAME/../golden/phi3" -o "$BATS_TEST_TMPDIR/phi3" --kind upcycle
+    fails 3 "$BATS_TEST_DIRNAME/../golden/phi3: a phi3 model cannot be upcycled; llama, mistral, qwen2, qwen3, granite, olmo2 and hunyuan_v1_dense can"
+}
+
 @test "craft: --check false prints no comparison" {
     craft --check false
     [ "$status" = 0 ]
