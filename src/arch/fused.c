@@ -1,5 +1,6 @@
 #include "arch/fused.h"
 
+#include "arch/stacked_lora.h"
 #include "base/mem.h"
 #include "base/str.h"
 #include "tensor/quants.h"
@@ -280,6 +281,7 @@ static pesc_status split_lora(peft *p, size_t i, const fused_layout *l)
 pesc_status fused_split_loras(const config *c, peft *p)
 {
     fused_layout l;
+    TRY(stacked_split_loras(c, p));
     for (int32_t layer = 0; c->fam->fused && layer < c->n_layers; layer++)
         for (const fused_rule *r = c->fam->fused; r->name; r++) {
             if (!fused_layout_of(&l, c, r, layer) || !fused_takes_lora(&l))

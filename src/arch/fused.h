@@ -54,7 +54,7 @@ pesc_status fused_split(const config *c, weights *ws);
  * for each of its parts. */
 pesc_status fused_open_lora(peft **out, const char *dir, const config *c);
 
-/* The same of one that is open. */
+/* The same of one that is open; and LoRA on stacks of experts (stacked_lora.h). */
 pesc_status fused_split_loras(const config *c, peft *p);
 
 /* Whether a fused tensor of a layer is one that a LoRA may be on: plain matrices under each other.

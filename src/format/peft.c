@@ -137,6 +137,16 @@ static bool floating(const weight *w)
     return w->dt == DT_F32 || w->dt == DT_BF16 || w->dt == DT_F16 || w->dt == DT_F64;
 }
 
+/* Of several experts at once: by target_parameters, with the rank of each. */
+static bool on_parameter(const settings *s, const peft_lora *l)
+{
+    bool given = json_array_size(json_object_get(s->json, "target_parameters")) > 0 &&
+                 !json_object_size(json_object_get(s->json, "rank_pattern")) &&
+                 !json_object_size(json_object_get(s->json, "alpha_pattern"));
+    return given && l->a->nd == 2 && l->b->nd == 2 && !l->a->read && l->a->ne[0] == l->b->ne[1] &&
+           l->a->ne[0] > s->r && l->a->ne[0] % s->r == 0;
+}
+
 static pesc_status add_lora(peft *p, const settings *s, const weight *a)
 {
     peft_lora *l = &p->loras[p->n];
@@ -153,6 +163,12 @@ static pesc_status add_lora(peft *p, const settings *s, const weight *a)
         return fail_nomem(a->file, stem + 1);
     memcpy(module, a->name, stem);
     *l = (peft_lora){ .module = module, .a = a, .b = b };
+    if (on_parameter(s, l)) {
+        l->stacked_rank = s->r;
+        l->scale = (float)(s->alpha / (s->rslora ? sqrt((double)s->r) : (double)s->r));
+        p->n++;
+        return PESC_OK;
+    }
     TRY(peftfields_selects(s->json, s->file, module));
     TRY(scale_of(s, l, &l->scale));
     p->n++;
@@ -178,7 +194,17 @@ static pesc_status pair_up(peft *p, const settings *s)
             return fail(PESC_FORMAT, "%s: tensor %s: there is a lora_B without its lora_A", w->file,
                         w->name);
     }
-    return p->n ? PESC_OK : fail(PESC_FORMAT, "%s: holds no lora_A and lora_B tensors", p->dir);
+    if (!p->n)
+        return fail(PESC_FORMAT, "%s: holds no lora_A and lora_B tensors", p->dir);
+    bool wanted = json_array_size(json_object_get(s->json, "target_parameters")) > 0;
+    for (size_t i = 0; wanted && i < p->n; i++)
+        wanted = !p->loras[i].stacked_rank;
+    return wanted ? fail(PESC_UNSUPPORTED,
+                         "%s: target_parameters: pesc does not apply LoRA on parameters other than "
+                         "the matrices of all experts of a layer, with one rank, and the adapter "
+                         "has none there",
+                         s->file)
+                  : PESC_OK;
 }
 
 static pesc_status read_tensors(peft *p)

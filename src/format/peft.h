@@ -11,10 +11,12 @@
 #include "format/weights.h"
 
 typedef struct peft_lora {
-    const char *module; /* "model.layers.0.self_attn.q_proj": the linear, without ".weight" */
-    const weight *a;    /* [r, in] */
-    const weight *b;    /* [out, r] */
-    float scale;        /* alpha / r, or alpha / sqrt(r) with use_rslora */
+    const char *module;   /* "model.layers.0.self_attn.q_proj": the linear, without ".weight" */
+    const weight *a;      /* [r, in] */
+    const weight *b;      /* [out, r] */
+    int64_t stacked_rank; /* > 0: r of each expert; it is on a parameter of all of them, and a and b
+                             are [E r, in] and [out, E r] (arch/stacked_lora.h) */
+    float scale;          /* alpha / r, or alpha / sqrt(r) with use_rslora */
 } peft_lora;
 
 typedef struct peft {

@@ -51,7 +51,7 @@ static const struct {
     { "lora_bias", FIELD_OFF, NULL, "biases on LoRA" },
     { "modules_to_save", FIELD_OFF, NULL, "fully trained modules" },
     { "fan_in_fan_out", FIELD_OFF, NULL, "transposed weights" },
-    { "target_parameters", FIELD_OFF, NULL, "LoRA on parameters" },
+    { "target_parameters", FIELD_READ, NULL, NULL },
     { "layer_replication", FIELD_OFF, NULL, "replicated layers" },
     { "trainable_token_indices", FIELD_OFF, NULL, "trained tokens" },
     { "alora_invocation_tokens", FIELD_OFF, NULL, "activated LoRA" },

@@ -143,12 +143,57 @@ static void test_refuses_a_lora_of_another_shape(void **state)
     config_free(&c);
 }
 
+/* LoRA of rank 2 on the down_proj of all five experts of layer 1 of granitemoe: in 20, out 64. */
+static void test_splits_a_stack(void **state)
+{
+    enum { E = 5, R = 2, IN = 20, OUT = 64 };
+    static const char name[] = "base_model.model.model.layers.1.block_sparse_moe.experts";
+    static float a[E * R * IN], b[OUT * E * R], got[OUT * R];
+    char a_name[128], b_name[128], module[128];
+    json_t *json = NULL;
+    config c;
+    peft *p = NULL;
+    (void)state;
+    for (int i = 0; i < E * R * IN; i++)
+        a[i] = (float)i;
+    for (int i = 0; i < OUT * E * R; i++)
+        b[i] = (float)i;
+    snprintf(a_name, sizeof a_name, "%s.lora_A.weight", name);
+    snprintf(b_name, sizeof b_name, "%s.lora_B.weight", name);
+    const test_tensor t[] = { { a_name, "F32", E * R, IN, a, sizeof a },
+                              { b_name, "F32", OUT, E * R, b, sizeof b } };
+    tensors_put("adapter_model.safetensors", t, 2);
+    files_text("adapter_config.json", "{\"peft_type\":\"LORA\",\"r\":2,\"lora_alpha\":6,"
+                                      "\"target_parameters\":[\"experts.down_proj\"]}");
+    const char *file = golden_path("granitemoe/config.json");
+    must(json_read(&json, file, 1 << 20));
+    must(config_read(&c, &(config_source){ .json = json, .file = file }));
+    json_decref(json);
+    must(fused_open_lora(&p, files_path(""), &c));
+    assert_int_equal(p->n, E);
+    for (int e = 0; e < E; e++) {
+        const peft_lora *l = &p->loras[e];
+        snprintf(module, sizeof module, "model.layers.1.block_sparse_moe.experts.%d.down_proj", e);
+        assert_string_equal(l->module, module);
+        assert_true(l->scale == 3 && l->a->ne[0] == R && l->b->ne[0] == OUT);
+        must(weights_read_f32(l->a, 0, R * IN, got));
+        assert_memory_equal(got, a + e * R * IN, R * IN * sizeof *got);
+        must(weights_read_f32(l->b, 0, OUT * R, got));
+        for (int o = 0; o < OUT; o++)
+            for (int j = 0; j < R; j++)
+                assert_true(got[o * R + j] == b[o * E * R + j * E + e]);
+    }
+    peft_close(p);
+    config_free(&c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_splits),
         cmocka_unit_test(test_refuses_shapes),
         cmocka_unit_test(test_splits_a_lora),
+        cmocka_unit_test(test_splits_a_stack),
         cmocka_unit_test(test_refuses_a_lora_of_another_shape),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
