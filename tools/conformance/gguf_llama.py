@@ -24,9 +24,8 @@ import numpy as np
 
 PESC = os.environ.get("PESC", str(ROOT / "build/pesc"))
 FOLDERS = ["llama", "llama-square", "llama3", "yi", "mistral", "qwen2", "qwen3", "mixtral",
-           "qwen3_moe", "olmoe", "granite", "granitemoe", "granitemoehybrid-dense", "smollm3", "seed_oss", "ernie4_5", "ernie4_5_moe", "olmo2",
-           "olmo3", "glm4", "glm4_moe", "dots1", "hunyuan_v1_dense", "hunyuan_v1_moe", "minimax_m2", "exaone4", "deepseek", "deepseek_v3",
-           "ministral3", "gemma2", "gemma3", "phi3", "gpt_oss", "afmoe", "bailing_moe_v2", "qwen"]
+           "qwen3_moe", "olmoe", "granite", "granitemoe", "granitemoehybrid-dense", "glm4", "glm4_moe", "minimax_m2", "deepseek", "deepseek_v3",
+           "ministral3", "qwen"]
 WIDE = {"hidden_size": 256, "intermediate_size": 512, "num_attention_heads": 4, "num_key_value_heads": 2,
         "head_dim": 64}
 # llama.cpp loads DeepSeek without q_lora_rank only with 27 layers, and Qwen's mixtures without plain layers.
@@ -36,7 +35,17 @@ NEW = [("llama", WIDE), ("qwen3", WIDE), ("mixtral", WIDE),
        ("qwen3_moe", {**WIDE, "moe_intermediate_size": 256}),
        ("olmoe", {**WIDE, "num_key_value_heads": 4, "intermediate_size": 256}),
        ("deepseek_v2", {"q_lora_rank": 24}), ("deepseek_v2-yarn", {"q_lora_rank": 24}),
-       ("deepseek_v2", {"num_hidden_layers": 27})]
+       ("deepseek_v2", {"num_hidden_layers": 27}),
+       # without biases, windows or widths that llama.cpp does not have in these families
+       ("seed_oss", {"attention_out_bias": False, "mlp_bias": False, "head_dim": 12}), ("olmo2", WIDE),
+       ("hunyuan_v1_dense", {"attention_bias": False, "head_dim": 12}), ("hunyuan_v1_moe", {"attention_bias": False, "head_dim": 12}),
+       ("exaone4", {"sliding_window": None, "layer_types": ["full_attention"] * 3, "head_dim": 12}), ("phi3", {"sliding_window": None}),
+       ("gpt_oss", {"rope_parameters": {"rope_type": "default", "rope_theta": 1e4}, "head_dim": 12}), ("ernie4_5", {"use_bias": False, "head_dim": 12}),
+       ("smollm3", {"no_rope_layers": [1, 1, 1], "attention_bias": False, "mlp_bias": False, "use_sliding_window": False, "sliding_window": None,
+                    "layer_types": ["full_attention"] * 3, "head_dim": 16}),
+       ("ernie4_5_moe", {"moe_layer_end_index": -1, "moe_norm_min": 1e-12, "head_dim": 12}), ("gemma2", {"query_pre_attn_scalar": 12, "head_dim": 12}),
+       ("gemma3", {"query_pre_attn_scalar": 12, "layer_types": ["sliding_attention"] * 3, "head_dim": 12}),
+       ("afmoe", {"num_hidden_layers": 4, "global_attn_every_n_layers": 4, "head_dim": 12, "layer_types": ["sliding_attention"] * 3 + ["full_attention"]})]
 # Relative error of the logits, by type: sums in another order; weights of 16 bits; activations of 8.
 LIMITS = {"f32": 1e-3, "f16": 2e-2, "bf16": 3e-2, "q8_0": 0.15, "q4_0": 0.15, "q4_k": 0.15, "q6_k": 0.15}
 # llama.cpp rotates with YaRN by other roundings; pesc's logits are transformers'.
