@@ -217,7 +217,8 @@
       "dropout rate of the inputs of LoRA")                                                        \
     X(WORDS, lora_targets, "all", NAMED("LIST"), DECIDES, METHOD, PESC_TUNING,                     \
       "linears that get LoRA: all, or some of "                                                    \
-      "q_proj,k_proj,v_proj,o_proj,gate_proj,up_proj,down_proj; experts adds gate, up and down of " \
+      "q_proj,k_proj,v_proj,o_proj,gate_proj,up_proj,down_proj,in_proj (what layers "           \
+      "without attention read; their output is o_proj, and so is out_proj); experts adds gate, up and down of " \
       "every full expert, as in all,experts")                                                      \
     PESC_RECORD_ROWS(X, PESC_TUNING, DECIDES)                                                      \
     X(INT, seq_len, "2048", RANGE(2, 16777216), DECIDES, DATA, PESC_TUNING,                        \

@@ -6,6 +6,7 @@
 #include "arch/fused.h"
 #include "arch/keys.h"
 #include "arch/layer_kinds.h"
+#include "arch/mixers.h"
 #include "arch/rope_freq.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -49,9 +50,10 @@ void config_free(config *c)
     mem_free(c->layer_windowed);
     mem_free(c->layer_dense);
     mem_free(c->layer_unrotated);
+    mem_free(c->layer_recurrent);
     mem_free(c->rope_factors);
     c->rope_factors = NULL;
-    c->layer_windowed = c->layer_dense = c->layer_unrotated = NULL;
+    c->layer_windowed = c->layer_dense = c->layer_unrotated = c->layer_recurrent = NULL;
 }
 
 /* ---- what the tables cannot say ---- */
@@ -364,14 +366,36 @@ static pesc_status check_experts(config *c, const char *file)
     return PESC_OK;
 }
 
+/* LFM2 gives the width of an FFN of two matrices, and rounds what one of three may have up. The
+ * multiplier is read here, since its product is truncated in double. */
+static pesc_status adjust_ffn(config *c, json_where w)
+{
+    double multiplier = 1;
+    const char *key = "block_ffn_dim_multiplier";
+    const bool none = json_is_null(json_object_get(w.object, key));
+    c->ffn_dim = (int32_t)(2 * (int64_t)c->ffn_dim / 3);
+    if (none)
+        return PESC_OK;
+    TRY(json_get_f64(w, key, false, &multiplier));
+    const double wide = multiplier * c->ffn_dim;
+    if (!(wide >= 1) || wide > 0x1p22)
+        return fail(PESC_FORMAT, "%s: %s: found %g, which makes an FFN of width %g", w.file, key,
+                    multiplier, wide);
+    const int32_t multiple = c->ffn_multiple;
+    c->ffn_dim = (int32_t)(((int64_t)wide + multiple - 1) / multiple * multiple);
+    return PESC_OK;
+}
+
 /* A model needs the width of plain FFNs where it has some, or where its experts have no other. */
-static pesc_status check_ffn(config *c, const char *file)
+static pesc_status check_ffn(config *c, json_where w)
 {
     bool plain = c->moe.kind != EXPERT_FFN || !c->moe.expert_dim;
+    if (c->ffn_adjusted)
+        TRY(adjust_ffn(c, w));
     for (int32_t l = 0; l < c->n_layers; l++)
         plain = plain || !config_layer_sparse(c, l);
     if (!c->ffn_dim && plain)
-        return fail(PESC_FORMAT, "%s: intermediate_size: is missing", file);
+        return fail(PESC_FORMAT, "%s: intermediate_size: is missing", w.file);
     if (!c->ffn_dim)
         c->ffn_dim = c->moe.expert_dim;
     return PESC_OK;
@@ -439,8 +463,9 @@ static pesc_status read_all(config *c, const config_source *src)
     TRY(read_molora(c, src));
     TRY(read_special(c, src));
     TRY(check(c, w));
+    TRY(mixers_read(c, w));
     TRY(layer_kinds_read(c, w));
-    TRY(check_ffn(c, w.file));
+    TRY(check_ffn(c, w));
     notice_ignored(c, w);
     return src->ws ? fused_split(c, src->ws) : PESC_OK;
 }

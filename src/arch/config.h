@@ -23,6 +23,8 @@ typedef enum rope_kind {
 /* Where the norms of a layer are: before its two sublayers, after them (on what they add), both. */
 typedef enum norm_place { NORM_BEFORE, NORM_AFTER, NORM_AROUND } norm_place;
 typedef enum qk_norm_kind { QK_NORM_NONE, QK_NORM_HEAD, QK_NORM_ROW } qk_norm_kind;
+/* What mixes the tokens of a layer: attention, a gated short convolution (LFM2). */
+typedef enum mixer_kind { MIXER_ATTENTION, MIXER_CONV } mixer_kind;
 typedef enum expert_kind { EXPERT_NONE, EXPERT_ADAPTER, EXPERT_FFN, EXPERT_LORA } expert_kind;
 
 typedef struct moe_rule {
@@ -89,6 +91,14 @@ typedef struct config {
     bool rope_by_type;        /* layers rotate where position_embedding_type says "rope" */
     bool layer_types_needed;  /* without layer_types the layers are of a kind that is not read */
     uint8_t *layer_unrotated; /* one byte a layer, owned; NULL: all rotate */
+    mixer_kind
+        recurrent; /* of the layers without attention; MIXER_ATTENTION: the family has none */
+    uint8_t *layer_recurrent;   /* one byte a layer, owned; NULL: all have attention */
+    int32_t attention_interval; /* every so many layers one has attention; 0: no such rule */
+    bool ffn_adjusted;          /* ffn_dim follows from what the file says, by a rule of LFM2 ... */
+    int32_t ffn_multiple;       /* ... and is a multiple of this */
+    int32_t conv_taps;          /* of the convolution in recurrent layers */
+    bool conv_bias;
     /* MLA (DeepSeek): used when kv_lora_rank > 0 */
     int32_t q_lora_rank, kv_lora_rank, qk_nope_dim, qk_rope_dim, v_dim;
     float mla_norm_eps; /* of the norms on the latents, which ignore norm_eps */
@@ -118,8 +128,10 @@ pesc_status config_read(config *out, const config_source *src);
 void config_free(config *c);
 
 bool config_layer_sparse(const config *c, int32_t layer);
-int32_t config_layer_window(const config *c, int32_t layer); /* 0: unlimited */
-int32_t config_layer_rope(const config *c, int32_t layer);   /* the table; -1: no rotation */
+mixer_kind config_layer_mixer(const config *c, int32_t layer);
+int32_t config_mixers(const config *c, int32_t n, mixer_kind kind); /* of the first n layers */
+int32_t config_layer_window(const config *c, int32_t layer);        /* 0: unlimited */
+int32_t config_layer_rope(const config *c, int32_t layer);          /* the table; -1: no rotation */
 bool config_ropes_by_length(const config *c); /* rotations depend on a sequence's length */
 const char *config_act_name(act_kind act);    /* as hidden_act has it */
 
@@ -140,6 +152,21 @@ static inline int32_t config_v_dim(const config *c)
 static inline int32_t config_kv_heads(const config *c)
 {
     return config_mla(c) ? c->n_heads : c->n_kv_heads;
+}
+/* A sequence has a state beside its keys and values, which is that of its last token alone. */
+static inline bool config_has_state(const config *c)
+{
+    return c->layer_recurrent != NULL;
+}
+/* Columns of the convolution of a recurrent layer. */
+static inline int32_t config_conv_width(const config *c)
+{
+    return c->recurrent == MIXER_CONV ? c->dim : 0;
+}
+/* Numbers of the rows that such a convolution needs of what went before. */
+static inline int64_t config_conv_state(const config *c)
+{
+    return (int64_t)(c->conv_taps - 1) * config_conv_width(c);
 }
 static inline int32_t config_rot_dim(const config *c) /* columns of a head that rotate */
 {

@@ -7,7 +7,8 @@
 
 const family *family_at(size_t i)
 {
-    const family *const lists[] = { dense_families, mixture_families, biased_families };
+    const family *const lists[] = { dense_families, mixture_families, biased_families,
+                                    hybrid_families };
     for (size_t l = 0; l < sizeof lists / sizeof *lists; l++)
         for (const family *f = lists[l]; f->name; f++)
             if (i-- == 0)
@@ -30,6 +31,9 @@ uint32_t family_facts(const config *c, int32_t layer)
         return f;
     bool sparse = config_layer_sparse(c, layer);
     bool experts = sparse && c->moe.kind == EXPERT_FFN;
+    f |= config_layer_mixer(c, layer) == MIXER_ATTENTION ? FACT_ATTENTION : 0;
+    f |= config_layer_mixer(c, layer) == MIXER_CONV ? FACT_CONV : 0;
+    f |= c->conv_bias ? FACT_CONV_BIAS : 0;
     f |= c->norms == NORM_BEFORE ? FACT_NORM_BEFORE : 0;
     f |= c->qkv_bias ? FACT_QKV_BIAS : 0;
     f |= c->o_bias ? FACT_O_BIAS : 0;
@@ -78,6 +82,12 @@ static int64_t letter(const config *c, char l)
         return c->kv_lora_rank;
     case 'P':
         return (int64_t)c->kv_lora_rank + c->qk_rope_dim;
+    case 'W':
+        return config_conv_width(c);
+    case 'T':
+        return c->conv_taps;
+    case 'I':
+        return 3 * (int64_t)config_conv_width(c);
     case 'B':
         return (int64_t)c->n_heads * (c->qk_nope_dim + c->v_dim);
     default:

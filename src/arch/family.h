@@ -5,9 +5,10 @@
  *   V vocabulary  C width  F FFN width  H heads*qk_dim  K kv_heads*qk_dim  O heads*v_dim
  *   D head_dim    E experts  M one expert's (or adapter's) width  S shared experts' width
  *   N heads       Q q_lora_rank R kv_lora_rank  P kv_lora_rank+qk_rope_dim  B
- * heads*(qk_nope_dim+v_dim)  1 one A rule applies where all facts it needs hold (FACT_ bits, which
- * may differ from layer to layer). Walking the slots of a configuration gives every tensor of the
- * model with name and shape: what binding checks and loads, `info` counts and `new` writes. */
+ * heads*(qk_nope_dim+v_dim)  1 one  W columns of a convolution  T its taps  I 3*W  A rule applies
+ * where all facts it needs hold (FACT_ bits, which may differ from layer to layer). Walking the
+ * slots of a configuration gives every tensor of the model with name and shape: what binding checks
+ * and loads, `info` counts and `new` writes. */
 #ifndef PESC_ARCH_FAMILY_H
 #define PESC_ARCH_FAMILY_H
 
@@ -57,6 +58,9 @@ enum {
     FACT_MOLORA = 1 << 14,      /* whose experts are LoRA of the plain FFN's linears */
     FACT_ROUTER_BIAS = 1 << 15, /* the router has a bias that chooses experts */
     FACT_NORM_BEFORE = 1 << 16, /* norms of llama: one before each sublayer */
+    FACT_ATTENTION = 1 << 17,   /* this layer has attention */
+    FACT_CONV = 1 << 18,        /* this layer has a gated short convolution */
+    FACT_CONV_BIAS = 1 << 19,
 };
 
 enum {
@@ -127,7 +131,7 @@ struct family {
 
 /* The rows: each array ends with one without a name. Then the tables that adapters, or a mixture of
  * LoRA, add to any dense row. */
-extern const family dense_families[], mixture_families[], biased_families[];
+extern const family dense_families[], mixture_families[], biased_families[], hybrid_families[];
 extern const config_key adapter_keys[], molora_keys[];
 extern const tensor_rule adapter_tensors[], molora_tensors[];
 

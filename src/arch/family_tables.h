@@ -15,6 +15,7 @@ enum {
     MAX_LAYERS = 1 << 12,
     MAX_EXPERTS = 1 << 12,
     MAX_CONTEXT = 1 << 30,
+    MAX_TAPS = CONV_TAPS,
 };
 
 #define INT(names, field, lo, hi, def)                                                             \

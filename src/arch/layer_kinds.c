@@ -15,7 +15,7 @@ static pesc_status read_layer_types(config *c, json_where w)
                     "%s: layer_types: is missing, and without it all layers are of a kind that "
                     "pesc does not read; expected attention for every layer",
                     w.file);
-    if (!list)
+    if (!list || c->recurrent != MIXER_ATTENTION) /* which mixers.c has read */
         return PESC_OK;
     if (!json_is_array(list) || json_array_size(list) != (size_t)c->n_layers)
         return fail(PESC_FORMAT, "%s: layer_types: found %s of %zu, expected an array of %d",

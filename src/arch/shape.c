@@ -12,6 +12,8 @@ pesc_status shape_open(model_shape *s)
         return fail_nomem("a model", (size_t)c->n_layers * sizeof *s->w.blocks);
     for (int32_t i = 0; i < c->n_layers; i++) {
         s->w.blocks[i].sparse = config_layer_sparse(c, i);
+        s->w.blocks[i].mixer = config_layer_mixer(c, i);
+        s->w.blocks[i].place = config_mixers(c, i, s->w.blocks[i].mixer);
         s->w.blocks[i].window = config_layer_window(c, i);
         s->w.blocks[i].rope = config_layer_rope(c, i);
     }

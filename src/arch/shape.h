@@ -74,6 +74,12 @@ typedef struct mla {
     tensor q_norm, kv_norm;
 } mla;
 
+/* The mixer of a layer without attention: a gated short convolution. */
+typedef struct recurrent {
+    linear in, out; /* [3C,C] [C,C] */
+    tensor w, bias; /* of the convolution: f32 [W,1,taps], [W] or absent */
+} recurrent;
+
 typedef struct block {
     tensor attn_norm, ffn_norm; /* [C] f32: before the sublayers; absent: none */
     tensor ffn_post, attn_post; /* [C] f32: of what they add; absent: none */
@@ -82,11 +88,14 @@ typedef struct block {
     tensor q_norm, k_norm;      /* [head_dim], or [H] and [K]; absent: none */
     tensor sinks;               /* [heads] f32 or absent */
     mla mla;
+    recurrent mix;
     ffn ffn; /* absent where experts are full FFNs */
     bool sparse;
     moe moe;
     int32_t window; /* 0: unlimited */
     int32_t rope;   /* the table of its rotations; -1: none */
+    mixer_kind mixer;
+    int32_t place; /* among the layers with this mixer */
 } block;
 
 /* The tensors of a transformer: its weights, or the gradients of them (mirror.h). */

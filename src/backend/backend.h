@@ -133,6 +133,7 @@ typedef struct topk_rule {
     bool score_after_topk;      /* softmax over the k chosen logits (PESC, Mixtral) */
     bool renormalise;           /* gates divided by their sum */
     float sum_floor;            /* and at least by this (ERNIE 4.5); 0: by the sum alone */
+    float sum_more;             /* added to their sum (LFM2), as 1e-20 always is */
     float scale;                /* multiplies the gates at the end (routed_scaling_factor) */
     int32_t n_groups, k_groups; /* DeepSeek: only experts of the k_groups best groups can be chosen;
                                    1, 1: all can */
@@ -180,6 +181,22 @@ typedef struct copy_heads {
     int32_t dst_head, dst_col, src_head, src_col;
     bool accumulate; /* dst += the heads in order; with dst_head 0 the sum over heads (backward) */
 } copy_heads;
+
+/* A causal depthwise convolution along the rows of each packed sequence, w [W,1,taps]:
+ *   s[t] = bias + sum_i w[i] z[t - taps + 1 + i], i from 0 up
+ *   gated:  z = b u, out = c s, where x [T,3W] = b | c | u (LFM2)
+ *   else:   z = x [T,W], out = silu(s) (the delta net)
+ * Rows of z before the first of a sequence are those that `state` holds for it, or zero where it
+ * holds none: without a state, and where pos of the first row is 0. Forward leaves there the last
+ * taps - 1 rows of the sequence. */
+enum { CONV_TAPS = 16 }; /* at most; at least 2 */
+typedef struct conv {
+    tensor out, x;       /* act [T,W]; act [T,3W] or [T,W] */
+    tensor w, bias;      /* f32 [W,1,taps]; f32 [W] or absent */
+    tensor starts, pos;  /* as in attention */
+    tensor state, slots; /* f32 [n,(taps-1)*W]; i32 [n_seq]: a sequence's row of it; absent: none */
+    bool gated;
+} conv;
 
 /* RMS norm of rows as wide as w: out = (w + shift) x rstd. Two neighbours can be fused with it:
  *   prologue: x + add + sum_slot rows[inverse[t*k+slot]] (slots in order) is normalised instead of
@@ -257,6 +274,12 @@ typedef struct attention_bwd {
     tensor dout, dq, dk, dv;
     tensor delta; /* f32 [T, heads]: receives the product of dout and out of each head */
 } attention_bwd;
+
+typedef struct conv_bwd {
+    conv fwd;         /* the arguments of forward, without a state; out is not read */
+    tensor dout, dx;  /* like out and x */
+    tensor dw, dbias; /* f32, accumulate; absent: not wanted */
+} conv_bwd;
 
 /* dlogits from dgates through the rule, plus `balance` times the gradient of the layer's aux value
  * (see ops.balance): balance E/T p_j (f_j - sum_i f_i p_i). */
@@ -359,6 +382,8 @@ struct ops {
     /* after attention_fwd: a logit for each head joins the softmax and is dropped. out [T,heads*v]
      * times sigmoid(lse - sink); lse [T,heads] becomes that of keys and sink; sinks f32 [heads] */
 
+    void (*conv_fwd)(device *d, const conv *a);
+
     /* pointwise and rows */
     void (*embed)(device *d, tensor out, tensor table, tensor ids); /* out f32 [T,C] */
     void (*rmsnorm_fwd)(device *d, const norm_fwd *a);
@@ -408,6 +433,7 @@ struct ops {
     void (*attention_bwd)(device *d, const attention_bwd *a);
     void (*sink_bwd)(device *d, tensor dsinks, tensor delta, tensor lse, tensor sinks);
     /* after attention_bwd; lse as sink_fwd left it; dsinks f32 [heads] += */
+    void (*conv_bwd)(device *d, const conv_bwd *a);
     void (*add_bias_bwd)(device *d, tensor dbias, tensor dy, tensor offsets); /* dbias += */
     void (*embed_bwd)(device *d, tensor dtable, tensor dout, tensor ids);     /* dtable f32, += */
     void (*gather_rows_bwd)(device *d, tensor dx, tensor dout, tensor inverse, int32_t k,

@@ -35,6 +35,10 @@ size_t pesc_doctor(pesc_doctor_row *rows, size_t cap)
 
     row(rows, cap, &n, device_row("cpu"));
     row(rows, cap, &n, device_row("cuda"));
+    r = (pesc_doctor_row){ .name = "cuda kernels", .state = "note" };
+    snprintf(r.detail, sizeof r.detail, "%s",
+             "not run on a GPU yet: convolutions of recurrent layers (lfm2, lfm2_moe)");
+    row(rows, cap, &n, r);
 
     r = (pesc_doctor_row){ .name = "memory", .state = "ok" };
     double pages = (double)sysconf(_SC_PHYS_PAGES), free_pages = (double)sysconf(_SC_AVPHYS_PAGES);

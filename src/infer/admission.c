@@ -61,7 +61,8 @@ void scheduler_share(scheduler *s)
 
 int32_t scheduler_shareable(const scheduler *s, const job *j)
 {
-    return rope_shareable(&s->m->shape.cfg, j->whole);
+    const config *c = &s->m->shape.cfg;
+    return config_has_state(c) ? 0 : rope_shareable(c, j->whole); /* states are not kept */
 }
 
 /* Whether the slot that the request waits for is still at work on the prefix. */

@@ -8,7 +8,7 @@ static const double MARGIN = 1.02;  /* gains below this are not worth it */
 
 bool guess_possible(const pesc_model *m)
 {
-    return m->dev->op->host_memory(m->dev);
+    return m->dev->op->host_memory(m->dev) && !config_has_state(&m->shape.cfg);
 }
 
 int32_t guess_lookup(const int32_t *ids, size_t n, int32_t *out, int32_t most)

@@ -181,10 +181,9 @@ pesc_status pesc_session_draft(pesc_session *s, pesc_model *draft)
     pesc_session *d = NULL;
     if (draft) {
         if (!guess_possible(s->model))
-            return fail(
-                PESC_UNSUPPORTED,
-                "a draft model guesses on a CPU only: elsewhere bits depend on the number of "
-                "rows that are computed together");
+            return fail(PESC_UNSUPPORTED,
+                        "a draft model guesses on a CPU only, and for models without states of "
+                        "layers: elsewhere tokens cannot be checked together with the same bits");
         TRY(same_vocabulary(s->model, draft));
         TRY(pesc_session_open(&d, draft, s->n_ctx));
     }
@@ -293,6 +292,8 @@ pesc_status session_extend(pesc_session *s, const int32_t *ids, size_t n)
     most = most < s->fed.n ? most : s->fed.n;
     while (common < n - 1 && common < most && s->fed.ids[common] == ids[common])
         common++;
+    if (common < s->fed.n && config_has_state(&s->model->shape.cfg))
+        common = 0; /* the states are those of the last token that was fed */
     s->fed.n = common;
     drop_ahead(s);
     s->guesses = (guess_record){ 0 };

@@ -290,7 +290,7 @@ static tensor gate_fwd(const pass *p, const block *b, tensor out, tensor h)
     return a->gated;
 }
 
-void attention_fwd(const pass *p, const block *b, int32_t layer, tensor y, tensor h)
+void attention_fwd(const pass *p, const block *b, tensor y, tensor h)
 {
     if (config_mla(&p->m->cfg))
         mla_qkv(p, b, h);
@@ -299,7 +299,8 @@ void attention_fwd(const pass *p, const block *b, int32_t layer, tensor y, tenso
     attention args = attention_args(p, b);
     kv_pages pages = { 0 };
     if (p->kv) {
-        pages = (kv_pages){ kvcache_keys(p->kv, layer), kvcache_values(p->kv, layer), p->table };
+        pages =
+            (kv_pages){ kvcache_keys(p->kv, b->place), kvcache_values(p->kv, b->place), p->table };
         args.kv = &pages;
     }
     if (op_rotates(p) && b->rope >= 0) {

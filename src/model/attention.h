@@ -47,7 +47,7 @@ void attention_layout_partial(attention_acts *a, arena *mem, const acts_plan *pl
 void attention_grads_layout(attention_grads *g, arena *mem, const acts_plan *plan);
 
 /* y [T,C] = attention of h [T,C] in this pass. */
-void attention_fwd(const pass *p, const block *b, int32_t layer, tensor y, tensor h);
+void attention_fwd(const pass *p, const block *b, tensor y, tensor h);
 
 /* dh [T,C] (absent: not wanted) from dy [T,C]; gradients of what trains are added to g. */
 typedef struct attention_flow {

@@ -23,7 +23,10 @@ void block_layout(block_acts *a, arena *mem, const acts_plan *plan)
         /* experts add to it, slot by slot */
         a->ffn_raw = tensor_take2(mem, c->moe.kind == EXPERT_FFN ? DT_F32 : plan->dt, n, dim);
     }
+    arena other = *mem;
     attention_layout(&a->attn, mem, plan);
+    recurrent_layout(&a->mix, &other, plan);
+    mem->used = mem->used > other.used ? mem->used : other.used;
     if (plain)
         ffn_layout(&a->ffn, mem, plan, c->ffn_dim, share ? &share->ffn : NULL);
     if (sparse)
@@ -43,7 +46,10 @@ void block_layout_partial(block_acts *a, arena *mem, const acts_plan *plan)
 {
     const config *c = plan->c;
     *a = *plan->share;
+    arena other = *mem;
     attention_layout_partial(&a->attn, mem, plan);
+    recurrent_layout_partial(&a->mix, &other, plan);
+    mem->used = mem->used > other.used ? mem->used : other.used;
     if (a->ffn.gate.nd)
         ffn_layout_partial(&a->ffn, mem, plan);
     if (a->moe.shared.gate.nd)
@@ -204,7 +210,11 @@ void block_attention_fwd(pass *p, int32_t layer, tensor x)
     const block_acts *a = &p->acts;
     stream_norm(p, x, (norm_fwd){ .out = a->attn_h, .w = b->attn_norm, .rstd = a->attn_rstd });
     const bool post = b->attn_post.data;
-    attention_fwd(p, b, layer, post ? a->attn_raw : a->y, a->attn_h);
+    const tensor y = post ? a->attn_raw : a->y;
+    if (b->mixer == MIXER_ATTENTION)
+        attention_fwd(p, b, y, a->attn_h);
+    else
+        recurrent_fwd(p, b, y, a->attn_h);
     p->stream.add = a->y;
     if (post)
         post_norm_fwd(p, a->attn_raw, b->attn_post, a->attn_post_rstd);
@@ -372,7 +382,11 @@ void block_bwd(const pass *p, int32_t layer, tensor x)
                                  .w = b->attn_post,
                                  .rstd = a->attn_post_rstd,
                                  .dw = g->attn_post });
-    attention_layer_bwd(p, b, g, (attention_flow){ dh, t->grads.dy, a->attn_h });
+    const attention_flow flow = { dh, t->grads.dy, a->attn_h };
+    if (b->mixer == MIXER_ATTENTION)
+        attention_layer_bwd(p, b, g, flow);
+    else
+        recurrent_bwd(p, b, g, flow);
     if (wanted)
         stream_norm_bwd(
             p, (norm_bwd){ .x = x, .w = b->attn_norm, .rstd = a->attn_rstd, .dw = g->attn_norm });

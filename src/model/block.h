@@ -7,6 +7,7 @@
 
 #include "model/attention.h"
 #include "model/moe.h"
+#include "model/recurrent.h"
 
 /* A slot: a layer's activations. In training a slot may be a layer's own; in inference there is
  * one. "shared" marks scratch that is cheap to recompute and that all slots share: block_restore()
@@ -20,7 +21,8 @@ typedef struct block_acts {
         f; /* [T,C]: the FFN's output: y, except where a partial checkpoint keeps it for adapters */
     tensor attn_raw, ffn_raw; /* [T,C]: what the sublayers give to the norms after them */
     tensor attn_post_rstd, ffn_post_rstd; /* f32 [T]: of these norms; training */
-    attention_acts attn;
+    attention_acts attn; /* this and the next share memory: a layer has one of them */
+    recurrent_acts mix;
     ffn_acts ffn;
     moe_acts moe;
     tensor attn_h;              /* [T,C]: the normed input of attention */

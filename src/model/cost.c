@@ -77,6 +77,7 @@ static int stage_of(const tensor_rule *r)
         { offsetof(block, attn_post), sizeof(tensor), STAGE_O },
         { offsetof(block, ffn_post), sizeof(tensor), STAGE_DOWN },
         { offsetof(block, o), sizeof(linear), STAGE_O },
+        { offsetof(block, mix.out), sizeof(linear), STAGE_O },
         { offsetof(block, mla.q_b), sizeof(linear), STAGE_LATENT },
         { offsetof(block, mla.kv_b), sizeof(linear), STAGE_LATENT },
         { offsetof(block, ffn.down), sizeof(linear), STAGE_DOWN },
@@ -257,7 +258,8 @@ static void add_all(const walk *w)
         add_weight(w, &s);
     }
     for (int32_t i = 0; i < w->c->n_layers; i++)
-        add_scores(w, i);
+        if (config_layer_mixer(w->c, i) == MIXER_ATTENTION)
+            add_scores(w, i);
 }
 
 /* ---- the counts ---- */

@@ -7,7 +7,10 @@ struct kvcache {
     device *dev; /* borrowed */
     void *memory;
     tensor k, v; /* [layers * n_pages, KV_PAGE_TOKENS, K]; a layer is a slice */
-    int32_t n_layers, n_seqs, max_tokens;
+    tensor conv; /* f32 [recurrent layers * n_seqs, rows before the next]; a layer is a slice */
+    bool has_state;
+    int32_t n_layers, /* with attention */
+        n_seqs, max_tokens;
     int32_t n_pages;   /* of a layer */
     int32_t max_pages; /* of a timeline */
     int32_t *lengths;  /* n_seqs */
@@ -30,6 +33,10 @@ static void layout(kvcache *c, arena *a, const config *cfg, dtype dt)
     int64_t heads = config_kv_heads(cfg), rows = (int64_t)c->n_layers * c->n_pages;
     c->k = tensor_take3(a, dt, rows, KV_PAGE_TOKENS, heads * config_qk_dim(cfg));
     c->v = tensor_take3(a, dt, rows, KV_PAGE_TOKENS, heads * config_v_dim(cfg));
+    if (!c->has_state)
+        return;
+    rows = (int64_t)config_mixers(cfg, cfg->n_layers, cfg->recurrent) * c->n_seqs;
+    c->conv = tensor_take2(a, DT_F32, rows, config_conv_state(cfg));
 }
 
 static pesc_status open_tables(kvcache *c)
@@ -52,7 +59,16 @@ static pesc_status open_tables(kvcache *c)
 uint64_t kvcache_token_bytes(const config *cfg, dtype dt)
 {
     int64_t width = config_kv_heads(cfg) * (int64_t)(config_qk_dim(cfg) + config_v_dim(cfg));
-    return (uint64_t)(cfg->n_layers * width) * dtype_block_bytes(dt);
+    width *= config_mixers(cfg, cfg->n_layers, MIXER_ATTENTION);
+    return (uint64_t)width * dtype_block_bytes(dt);
+}
+
+uint64_t kvcache_state_bytes(const config *cfg)
+{
+    if (!config_has_state(cfg))
+        return 0;
+    int64_t n = config_mixers(cfg, cfg->n_layers, cfg->recurrent);
+    return (uint64_t)(n * config_conv_state(cfg)) * sizeof(float);
 }
 
 static const memory_need cache_need = { "the key-value cache", "a shorter context needs less" };
@@ -64,7 +80,8 @@ pesc_status kvcache_open(kvcache **out, device *dev, const config *cfg, dtype dt
     *out = NULL;
     /* Every timeline may have begun a page it does not fill. */
     int64_t pages = total_tokens / KV_PAGE_TOKENS + n_seqs;
-    double bytes = (double)kvcache_token_bytes(cfg, DT_F32) * KV_PAGE_TOKENS * (double)pages;
+    double bytes = (double)kvcache_token_bytes(cfg, DT_F32) * KV_PAGE_TOKENS * (double)pages +
+                   (double)kvcache_state_bytes(cfg) * n_seqs;
     if (pages > INT32_MAX / cfg->n_layers || bytes > 0x1p60)
         return fail(PESC_NOMEM, "a key-value cache of %lld tokens is too large",
                     (long long)total_tokens);
@@ -72,7 +89,8 @@ pesc_status kvcache_open(kvcache **out, device *dev, const config *cfg, dtype dt
     if (!c)
         return fail_nomem("the key-value cache", sizeof *c);
     *c = (kvcache){ .dev = dev,
-                    .n_layers = cfg->n_layers,
+                    .has_state = config_has_state(cfg),
+                    .n_layers = config_mixers(cfg, cfg->n_layers, MIXER_ATTENTION),
                     .n_seqs = n_seqs,
                     .max_tokens = max_tokens,
                     .n_pages = (int32_t)pages,
@@ -217,7 +235,7 @@ void kvcache_truncate(kvcache *c, int32_t seq, int32_t length)
 pesc_status kvcache_fork(kvcache *c, int32_t seq, const int32_t *pages, int32_t n)
 {
     ASSERT(seq >= 0 && seq < c->n_seqs && n >= 0 && n <= c->max_tokens);
-    ASSERT(c->lengths[seq] == 0);
+    ASSERT(c->lengths[seq] == 0 && (n == 0 || !c->has_state));
     int32_t full = n / KV_PAGE_TOKENS, rest = n % KV_PAGE_TOKENS;
     kvcache_truncate(c, seq, 0); /* pages that were reserved for an empty timeline */
     if (rest && c->n_unused == 0)
@@ -268,14 +286,19 @@ int32_t kvcache_idle_pages(const kvcache *c)
     return c->n_idle;
 }
 
-tensor kvcache_keys(const kvcache *c, int32_t layer)
+tensor kvcache_keys(const kvcache *c, int32_t place)
 {
-    return tensor_slice(&c->k, (int64_t)layer * c->n_pages, c->n_pages);
+    return tensor_slice(&c->k, (int64_t)place * c->n_pages, c->n_pages);
 }
 
-tensor kvcache_values(const kvcache *c, int32_t layer)
+tensor kvcache_values(const kvcache *c, int32_t place)
 {
-    return tensor_slice(&c->v, (int64_t)layer * c->n_pages, c->n_pages);
+    return tensor_slice(&c->v, (int64_t)place * c->n_pages, c->n_pages);
+}
+
+tensor kvcache_conv_state(const kvcache *c, int32_t place)
+{
+    return tensor_slice(&c->conv, (int64_t)place * c->n_seqs, c->n_seqs);
 }
 
 const int32_t *kvcache_table(const kvcache *c, int32_t seq)

@@ -1,4 +1,4 @@
-/* kvcache: keys and values of past tokens, in pages.
+/* kvcache: keys and values of past tokens, in pages, and the states of layers without attention.
  *
  * A timeline is a list of pages; pages come from one pool, so many sequences of different lengths
  * share memory without moving. All memory is taken at open.
@@ -6,7 +6,12 @@
  * Timelines that begin with the same tokens can share the pages of these tokens. A page can also be
  * retained while no timeline has it, by a cache of prefixes (infer/prefix.h). A page returns to the
  * pool when no timeline has it and it is not retained. Only a page that one timeline has alone and
- * that is not retained is written to. */
+ * that is not retained is written to.
+ *
+ * A layer without attention has, instead of keys and values, one state for each timeline, which is
+ * that after its last token and takes the place of the one before. Earlier states are not kept. So
+ * a timeline with states can be emptied but not shortened, and pages alone do not make one: it is
+ * not forked (config_has_state). An empty timeline begins with states of zero, by the ops. */
 #ifndef PESC_MODEL_KVCACHE_H
 #define PESC_MODEL_KVCACHE_H
 
@@ -22,6 +27,7 @@ typedef struct kvcache kvcache;
 pesc_status kvcache_open(kvcache **out, device *dev, const config *cfg, dtype dt, int32_t n_seqs,
                          int32_t max_tokens, int64_t total_tokens);
 uint64_t kvcache_token_bytes(const config *cfg, dtype dt); /* of a token in all layers */
+uint64_t kvcache_state_bytes(const config *cfg);           /* of a timeline's states */
 void kvcache_close(kvcache *c);                            /* NULL is allowed */
 int32_t kvcache_length(const kvcache *c, int32_t seq);
 /* Makes room for n more tokens; PESC_NOMEM when the pool or the timeline is full, and then nothing
@@ -30,8 +36,10 @@ int32_t kvcache_length(const kvcache *c, int32_t seq);
 pesc_status kvcache_reserve(kvcache *c, int32_t seq, int32_t n);
 void kvcache_advance(kvcache *c, int32_t seq, int32_t n);       /* into reserved room */
 void kvcache_truncate(kvcache *c, int32_t seq, int32_t length); /* keeps the first `length` */
-tensor kvcache_keys(const kvcache *c, int32_t layer);           /* [n_pages, KV_PAGE_TOKENS, K] */
-tensor kvcache_values(const kvcache *c, int32_t layer);
+/* place: of a layer among those with the same mixer (block.place). */
+tensor kvcache_keys(const kvcache *c, int32_t place); /* [n_pages, KV_PAGE_TOKENS, K] */
+tensor kvcache_values(const kvcache *c, int32_t place);
+tensor kvcache_conv_state(const kvcache *c, int32_t place);  /* f32 [n_seqs, taps - 1 rows] */
 const int32_t *kvcache_table(const kvcache *c, int32_t seq); /* host: page numbers */
 int32_t kvcache_max_pages(const kvcache *c);
 

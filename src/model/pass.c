@@ -26,7 +26,7 @@ static pass_sizes sizes_at_limits(const pass *p)
 /* The inputs of a forward. They have the same layout on the host and at the beginning of the
  * device's span, so that one copy uploads them. */
 typedef struct pass_inputs {
-    tensor ids, pos, adapter_of_row, starts, rows, table, inv_freq, q_scale;
+    tensor ids, pos, adapter_of_row, starts, rows, table, timelines, inv_freq, q_scale;
 } pass_inputs;
 
 static pass_inputs inputs_layout(const pass *p, arena *a, pass_sizes z)
@@ -41,6 +41,8 @@ static pass_inputs inputs_layout(const pass *p, arena *a, pass_sizes z)
     in.rows = tensor_take1(a, DT_I32, z.n_out);
     if (p->kv)
         in.table = tensor_take2(a, DT_I32, z.n_seqs, kvcache_max_pages(p->kv));
+    if (p->kv && config_has_state(c))
+        in.timelines = tensor_take1(a, DT_I32, z.n_seqs);
     in.inv_freq = tensor_take2(a, DT_F32, c->n_ropes * z.n_spans, config_rot_dim(c) / 2);
     if (c->q_scale_beta != 0)
         in.q_scale = tensor_take1(a, DT_F32, z.n);
@@ -59,6 +61,7 @@ static void device_layout(pass *p, arena *a, pass_sizes z)
     p->starts = in.starts;
     p->rows = in.rows;
     p->table = in.table;
+    p->timelines = in.timelines;
     p->inv_freq = in.inv_freq;
     p->q_scale = in.q_scale;
     for (int32_t i = 0; i < c->n_ropes; i++) {
@@ -231,6 +234,8 @@ static pesc_status set_seq(pass *p, int32_t s, const token_seq *q)
         p->host.adapter_of_row[at + i] = q->adapter;
     p->host.starts[s + 1] = at + q->n;
     p->host.kv_seq[s] = q->kv_seq;
+    if (p->host.timelines)
+        p->host.timelines[s] = q->kv_seq;
     p->host.adapter_of_seq[s] = q->adapter;
     p->host.any_adapter |= q->adapter != 0;
     if (p->kv) {
@@ -278,6 +283,7 @@ static void place_inputs(pass *p, pass_sizes z)
     p->host.starts = in.starts.data;
     p->host.rows = in.rows.data;
     p->host.table = in.table.data;
+    p->host.timelines = in.timelines.data;
     p->host.inv_freq = in.inv_freq.data;
     p->host.q_scale = in.q_scale.data;
     p->host.bytes = a.used;

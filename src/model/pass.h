@@ -34,6 +34,7 @@ typedef struct pass_host {
     int32_t *starts;         /* [n_seq + 1] */
     int32_t *rows;           /* [n_out] */
     int32_t *table;          /* [n_seq, max_pages] */
+    int32_t *timelines;      /* [n_seq]: of the cache; NULL: no layer has a state */
     float *inv_freq;         /* [n_ropes, n_spans, rot/2] */
     float *q_scale;          /* [T]; NULL: queries are not scaled by their position */
     size_t bytes;
@@ -65,9 +66,10 @@ struct pass {
     size_t bytes;
     pass_host host;
     tensor ids, pos, adapter_of_row, starts, rows, table; /* host's arrays on the device */
-    tensor inv_freq;                                      /* f32 [n_ropes * n_spans, rot/2] */
-    tensor q_scale;                                       /* f32 [T] or absent */
-    tensor cos[CONFIG_MAX_ROPES], sin[CONFIG_MAX_ROPES];  /* f32 [T, rot/2] of each table */
+    tensor timelines;
+    tensor inv_freq;                                     /* f32 [n_ropes * n_spans, rot/2] */
+    tensor q_scale;                                      /* f32 [T] or absent */
+    tensor cos[CONFIG_MAX_ROPES], sin[CONFIG_MAX_ROPES]; /* f32 [T, rot/2] of each table */
     tensor x; /* f32 [T,C]: the residual stream, where no layer keeps its input */
     residual stream;
     tensor mid;            /* [T,LINEARS * lora_rank]: A x, where it is not kept */

@@ -37,7 +37,10 @@ static void grads_layout(pass *p, arena *a, const acts_plan *plan)
     if (p->m->lora_rank)
         g->mid = tensor_take2(a, plan->dt, n, LINEARS * p->m->lora_rank);
     g->glu = tensor_take2(a, plan->dt, n, larger(c->ffn_dim, c->moe.shared_dim));
+    arena other = *a;
     attention_grads_layout(&g->attn, a, plan);
+    recurrent_grads_layout(&g->mix, &other, plan);
+    a->used = a->used > other.used ? a->used : other.used;
     if (c->moe.kind != EXPERT_NONE)
         moe_grads_layout(&g->moe, a, plan);
 }

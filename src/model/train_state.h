@@ -11,12 +11,13 @@
 
 /* Gradients on their way through a layer: one set, which all layers use in turn. */
 typedef struct train_grads {
-    tensor dx;  /* f32 [T,C]: of the residual stream */
-    tensor dy;  /* [T,C]: of what a sublayer added, as an activation */
-    tensor dh;  /* [T,C]: of the normed input of a sublayer */
-    tensor mid; /* [T,LINEARS * lora_rank]: of A x */
-    tensor glu; /* [T,F] */
-    attention_grads attn;
+    tensor dx;            /* f32 [T,C]: of the residual stream */
+    tensor dy;            /* [T,C]: of what a sublayer added, as an activation */
+    tensor dh;            /* [T,C]: of the normed input of a sublayer */
+    tensor mid;           /* [T,LINEARS * lora_rank]: of A x */
+    tensor glu;           /* [T,F] */
+    attention_grads attn; /* shares its memory with the next */
+    recurrent_grads mix;
     moe_grads moe;
 } train_grads;
 

@@ -34,12 +34,24 @@ static int64_t ffn_converted(const model_shape *m, const ffn *f, bool train)
 static int64_t block_converted(const model_shape *m, const block *b, bool train)
 {
     const linear *qkv[] = { &b->q, &b->k, &b->v };
-    const tensor *others[] = {
-        &b->o.w,           &b->out_gate.w,    &b->mla.q.w,         &b->mla.q_a.w,
-        &b->mla.q_b.w,     &b->mla.kv_a.w,    &b->mla.kv_b.w,      &b->moe.gate,
-        &b->moe.up,        &b->moe.down,      &b->moe.lora_gate.a, &b->moe.lora_gate.b,
-        &b->moe.lora_up.a, &b->moe.lora_up.b, &b->moe.lora_down.a, &b->moe.lora_down.b
-    };
+    const tensor *others[] = { &b->o.w,
+                               &b->out_gate.w,
+                               &b->mla.q.w,
+                               &b->mla.q_a.w,
+                               &b->mix.in.w,
+                               &b->mix.out.w,
+                               &b->mla.q_b.w,
+                               &b->mla.kv_a.w,
+                               &b->mla.kv_b.w,
+                               &b->moe.gate,
+                               &b->moe.up,
+                               &b->moe.down,
+                               &b->moe.lora_gate.a,
+                               &b->moe.lora_gate.b,
+                               &b->moe.lora_up.a,
+                               &b->moe.lora_up.b,
+                               &b->moe.lora_down.a,
+                               &b->moe.lora_down.b };
     int64_t n = linears(m, qkv, 3, train);
     n = most(n, ffn_converted(m, &b->ffn, train));
     n = most(n, ffn_converted(m, &b->moe.shared, train));
@@ -69,7 +81,8 @@ static void block_fp8(work_limits *w, const block *b)
     const linear *shared[] = { &b->moe.shared.gate, &b->moe.shared.up };
     const linear *others[] = { &b->o,        &b->out_gate, &b->mla.q,
                                &b->mla.q_a,  &b->mla.q_b,  &b->mla.kv_a,
-                               &b->mla.kv_b, &b->ffn.down, &b->moe.shared.down };
+                               &b->mla.kv_b, &b->ffn.down, &b->moe.shared.down,
+                               &b->mix.in,   &b->mix.out };
     fp8_limits(w, qkv, 3);
     fp8_limits(w, in, 2);
     fp8_limits(w, shared, 2);
@@ -86,7 +99,8 @@ static int64_t widest(const config *c)
                                (int64_t)c->n_heads * config_v_dim(c),
                                (int64_t)c->n_heads * (c->qk_nope_dim + config_v_dim(c)),
                                c->moe.expert_dim,
-                               c->moe.shared_dim };
+                               c->moe.shared_dim,
+                               3 * (int64_t)config_conv_width(c) };
     int64_t n = 0;
     for (size_t i = 0; i < sizeof widths / sizeof *widths; i++)
         n = most(n, widths[i]);

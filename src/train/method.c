@@ -62,6 +62,7 @@ static pesc_status read_targets(uint32_t *out, const char *text)
         { "all", TARGET_ALL },    { "q_proj", TARGET_Q },       { "k_proj", TARGET_K },
         { "v_proj", TARGET_V },   { "o_proj", TARGET_O },       { "gate_proj", TARGET_GATE },
         { "up_proj", TARGET_UP }, { "down_proj", TARGET_DOWN }, { "experts", TARGET_EXPERTS },
+        { "in_proj", TARGET_IN }, { "out_proj", TARGET_O },
     };
     *out = 0;
     for (const char *p = text + strspn(text, " "); *p;) {
@@ -71,7 +72,7 @@ static pesc_status read_targets(uint32_t *out, const char *text)
         if (i == count)
             return fail(PESC_USAGE,
                         "lora_targets: found \"%.*s\", expected all, or some of q_proj,k_proj,"
-                        "v_proj,o_proj,gate_proj,up_proj,down_proj, and experts",
+                        "v_proj,o_proj,gate_proj,up_proj,down_proj,in_proj,out_proj, and experts",
                         (int)n, p);
         *out |= rows[i].bits;
         p += n + strspn(p + n, ", ");

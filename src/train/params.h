@@ -44,8 +44,9 @@ enum {
     TARGET_GATE = 1 << 4,
     TARGET_UP = 1 << 5,
     TARGET_DOWN = 1 << 6,
-    TARGET_ALL = (1 << 7) - 1,
     TARGET_EXPERTS = 1 << 7, /* gate, up and down of every full expert */
+    TARGET_IN = 1 << 8,      /* the input projections of a layer without attention */
+    TARGET_ALL = ((1 << 7) - 1) | TARGET_IN,
 };
 
 typedef struct train_spec {

@@ -32,6 +32,8 @@ static uint32_t target_of(const tensor_rule *r)
         { offsetof(block, v.w), TARGET_V },
         { offsetof(block, o.w), TARGET_O },
         { offsetof(block, out_gate.w), TARGET_GATE },
+        { offsetof(block, mix.in.w), TARGET_IN },
+        { offsetof(block, mix.out.w), TARGET_O },
         { offsetof(block, mla.q.w), TARGET_Q },
         { offsetof(block, mla.q_a.w), TARGET_Q },
         { offsetof(block, mla.q_b.w), TARGET_Q },

@@ -73,6 +73,8 @@ static const fixture fixtures[] = {
     { "gemma3-multimodal", NULL, NULL, 1e-4f },
     { "deepseek_v3-fp8", NULL, NULL, 1e-4f },
     { "ministral3-fp8", NULL, NULL, 1e-4f },
+    { "lfm2", NULL, NULL, 1e-4f },
+    { "lfm2_moe", NULL, NULL, 1e-4f },
     { "peft", "base", "adapter", 1e-4f },
     { "bnb", NULL, NULL, 1e-4f },
 };

@@ -21,7 +21,7 @@ typedef struct params {
     dtype x, w, o; /* of activations, weights (or the second operand), output */
     act_kind act;
     i64 layout, fp8; /* of products; terms that may be rounded to fp8 */
-    float scale, floor, cap;
+    float scale, floor, more, cap;
     bool bias, flag, sigmoid, after, renormalise;
 } params;
 
@@ -70,7 +70,7 @@ void decode_nf4(double *out, const double *bytes, i64 n, bool rounded);
 #define OP_TEST_MAP(X)                                                                             \
     X(matmul) X(matmul_nf4) X(matmul_sum) X(matmul_fp8) X(matmul_fp8_nf4) X(matmuls)               \
     X(grouped_matmul)                                                                              \
-    X(rope_table) X(rope) X(attention_fwd) X(copy_heads)                                           \
+    X(rope_table) X(rope) X(attention_fwd) X(copy_heads) X(conv_fwd) X(conv_bwd)                   \
     X(embed) X(rmsnorm_fwd) X(glu_fwd) X(act_fwd) X(add) X(scale_rows) X(add_gated) X(convert)     \
     X(gather_rows) X(sink_fwd) X(sink_bwd) X(add_bias) X(add_bias_bwd) X(softcap) X(softcap_bwd)   \
     X(topk_fwd) X(expert_remap) X(expert_sort) X(scatter_add) X(adapters_fwd) X(experts_fwd)       \

@@ -51,6 +51,7 @@ static topk_rule rule_of(const params *p)
                         .score_after_topk = p->after,
                         .renormalise = p->renormalise,
                         .sum_floor = p->floor,
+                        .sum_more = p->more,
                         .scale = p->scale,
                         .n_groups = 1,
                         .k_groups = 1 };
@@ -85,7 +86,7 @@ static double row_loss(const params *p, double **x, i64 t)
                 raw_sum += raw;
             else
                 sum += x[DGATES][t * p->k + j] * p->scale * raw /
-                       (p->renormalise ? fmax(raw_sum, (double)p->floor) : 1);
+                       (p->renormalise ? fmax(raw_sum + (double)p->more, (double)p->floor) : 1);
         }
     for (i64 e = 0; e < p->e && p->flag; e++)
         aux += x[SHARE][e] * exp(z[e]) / all / (double)p->t;
@@ -126,6 +127,8 @@ const op_test test_topk_bwd = {
         { .t = 20, .e = 16, .k = 4, .scale = 2.5f, .sigmoid = true, .renormalise = true,
           .flag = true },
         { .t = 20, .e = 16, .k = 4, .scale = 1, .renormalise = true, .floor = 0.6f },
+        { .t = 20, .e = 16, .k = 4, .scale = 1, .sigmoid = true, .renormalise = true,
+          .more = 0.5f },
         { .t = 20, .e = 16, .k = 3, .scale = 1, .sigmoid = true },
         { .t = 20, .e = 16, .k = 3, .scale = 1, .after = true, .renormalise = true },
         { .t = 20, .e = 17, .k = 3, .scale = 1, .sigmoid = true, .after = true, .flag = true },

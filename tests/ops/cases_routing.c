@@ -21,6 +21,7 @@ static void topk_call(device *d, const params *p, const tensor *t)
                        .score_after_topk = p->after,
                        .renormalise = p->renormalise,
                        .sum_floor = p->floor,
+                       .sum_more = p->more,
                        .scale = p->scale,
                        .n_groups = p->groups ? (int32_t)p->groups : 1,
                        .k_groups = p->groups ? (int32_t)p->k_groups : 1 };
@@ -30,9 +31,9 @@ static void topk_call(device *d, const params *p, const tensor *t)
 static void topk_oracle(const params *p, double **x)
 {
     oracle_topk a = {
-        x[2],     p->bias ? x[3] : NULL,     x[0],        x[1],       p->t,     p->e,
-        p->k,     p->groups ? p->groups : 1, p->k_groups, p->sigmoid, p->after, p->renormalise,
-        p->scale, (double)p->floor
+        x[2],     p->bias ? x[3] : NULL,     x[0],           x[1],       p->t,     p->e,
+        p->k,     p->groups ? p->groups : 1, p->k_groups,    p->sigmoid, p->after, p->renormalise,
+        p->scale, (double)p->floor,          (double)p->more
     };
     oracle_route(&a);
 }
@@ -51,6 +52,8 @@ const op_test test_topk_fwd = {
         { .t = 33, .e = 256, .k = 8, .groups = 8, .k_groups = 4, .scale = 2.5f, .sigmoid = true,
           .renormalise = true, .bias = true },
         { .t = 33, .e = 64, .k = 6, .scale = 1, .renormalise = true, .bias = true, .floor = 0.2f },
+        { .t = 33, .e = 64, .k = 4, .scale = 1, .sigmoid = true, .renormalise = true, .bias = true,
+          .more = 0.5f },
         { .t = 33, .e = 17, .k = 17, .sigmoid = true, .after = true, .scale = 1 },
         { .t = 33, .e = 9, .k = 3, .groups = 9, .k_groups = 3, .scale = 1, .bias = true },
     }

@@ -168,7 +168,7 @@ void oracle_route(const oracle_topk *a)
             sum += gates[j];
         }
         for (i64 j = 0; j < a->k; j++)
-            gates[j] = gates[j] / (a->renormalise ? fmax(sum, a->floor) : 1) * a->scale;
+            gates[j] = gates[j] / (a->renormalise ? fmax(sum + a->more, a->floor) : 1) * a->scale;
     }
     free(score);
     free(choice);

@@ -42,7 +42,7 @@ typedef struct oracle_topk {
     double *ids, *gates;
     i64 rows, n, k, groups, k_groups;
     bool sigmoid, after, renormalise;
-    double scale, floor;
+    double scale, floor, more;
 } oracle_topk;
 void oracle_route(const oracle_topk *a);
 

@@ -33,29 +33,44 @@ static void complete(pesc_session *s, const int32_t *ids, size_t n, pesc_generat
 }
 
 /* Prompts that share nothing, a part, or all with what the session holds, and shorter ones. */
-static void a_used_session_equals_a_fresh_one(void **state)
+static void used_equals_fresh(pesc_model *m)
 {
-    (void)state;
     static const int32_t prompts[][8] = {
         { 1, 5, 9, 12, 7, 22, 33, 41 }, { 1, 5, 9, 2, 8, 4, 6, 3 }, { 1, 5 },
         { 1, 5, 9, 12, 7, 22, 33, 41 }, { 4, 4, 4, 4, 4, 4 },       { 1, 5, 9, 12, 7, 22, 33, 41 },
     };
     static const size_t lengths[] = { 8, 8, 2, 8, 6, 5 };
     pesc_session *used, *fresh;
-    must(pesc_session_open(&used, model, CTX));
+    must(pesc_session_open(&used, m, CTX));
     for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
         pesc_generation a = PESC_INIT(pesc_generation), b = a;
-        must(pesc_session_open(&fresh, model, CTX));
+        must(pesc_session_open(&fresh, m, CTX));
         complete(used, prompts[i], lengths[i], &a);
         complete(fresh, prompts[i], lengths[i], &b);
         assert_memory_equal(a.ids, b.ids, NEW * sizeof *a.ids);
-        size_t bytes = (size_t)model->shape.cfg.vocab * sizeof *used->logits;
+        size_t bytes = (size_t)m->shape.cfg.vocab * sizeof *used->logits;
         assert_memory_equal(session_logits(used), session_logits(fresh), bytes);
         pesc_generation_free(&a);
         pesc_generation_free(&b);
         pesc_session_close(fresh);
     }
     pesc_session_close(used);
+}
+
+static void a_used_session_equals_a_fresh_one(void **state)
+{
+    (void)state;
+    used_equals_fresh(model);
+}
+
+/* Layers with a state of the last token alone: what a session has fed cannot be shortened. */
+static void states_are_those_of_the_prompt(void **state)
+{
+    (void)state;
+    pesc_model *hybrid;
+    must(pesc_model_open(&hybrid, dev, golden_path("lfm2"), NULL));
+    used_equals_fresh(hybrid);
+    pesc_model_close(hybrid);
 }
 
 static void an_end_token_ends_the_text(void **state)
@@ -188,6 +203,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_used_session_equals_a_fresh_one),
+        cmocka_unit_test(states_are_those_of_the_prompt),
         cmocka_unit_test(an_end_token_ends_the_text),
         cmocka_unit_test(guesses_change_no_token),
         cmocka_unit_test(a_draft_model_changes_no_token),

@@ -212,6 +212,24 @@ def exaone4(r):
     return {**c, "layer_types": ["full_attention"] * c["num_hidden_layers"]} if c["sliding_window"] is None else c
 
 
+def lfm2(r, **more):
+    c = plain(r, norm_eps=r.choice([1e-6, 1e-4]), conv_L_cache=r.randint(2, 6), conv_bias=r.random() < 0.5, **more)
+    c["layer_types"] = [r.choice(["conv", "conv", "full_attention"]) for _ in range(c["num_hidden_layers"])]
+    return {k: v for k, v in c.items() if k not in ("head_dim", "hidden_act", "rms_norm_eps")}
+
+
+def lfm2_dense(r):
+    return lfm2(r, block_auto_adjust_ff_dim=r.random() < 0.7, block_multiple_of=r.choice([1, 8, 32]),
+                block_ffn_dim_multiplier=r.choice([1.0, 1.3, 0.7]))
+
+
+def lfm2_moe(r):
+    p = router(r)
+    return lfm2(r, num_experts=p["n_routed_experts"], num_experts_per_tok=p["num_experts_per_tok"], use_expert_bias=r.random() < 0.7,
+                moe_intermediate_size=p["moe_intermediate_size"], num_dense_layers=r.randint(0, 2), norm_topk_prob=p["norm_topk_prob"],
+                routed_scaling_factor=p["routed_scaling_factor"])
+
+
 FAMILIES = {
     "llama": (hf.LlamaConfig, lambda r: plain(r, attention_bias=r.random() < 0.3, mlp_bias=r.random() < 0.3)),
     "qwen3": (hf.Qwen3Config, lambda r: plain(r, attention_bias=r.random() < 0.3)),
@@ -243,6 +261,8 @@ FAMILIES = {
     "afmoe": (hf.AfmoeConfig, afmoe),
     "exaone4": (hf.Exaone4Config, exaone4),
     "hunyuan_v1_dense": (hf.HunYuanDenseV1Config, hunyuan),
+    "lfm2": (hf.Lfm2Config, lfm2_dense),
+    "lfm2_moe": (hf.Lfm2MoeConfig, lfm2_moe),
     "ernie4_5": (hf.Ernie4_5Config, lambda r: plain(r, use_bias=r.random() < 0.5)),
 }
 
@@ -270,7 +290,7 @@ def compare(name, number, folder):
     # not 0, the padding: transformers gives its embedding no gradient
     ids = [r.randrange(1, options["vocab_size"]) for _ in range(r.choice([1, 7, 40, options["max_position_embeddings"]]))]
     with torch.no_grad():
-        want = model(torch.tensor([ids])).logits[0].numpy()
+        want = model(torch.tensor([ids]), use_cache=False).logits[0].numpy()
     (folder / "ids.json").write_text(json.dumps(ids))
     done = subprocess.run([PESC, "logits", folder, "--ids", folder / "ids.json", "-o", folder / "got.npy", "--device", "cpu", "-q"],
                           capture_output=True, text=True)

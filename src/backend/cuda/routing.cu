@@ -130,7 +130,7 @@ __global__ void topk_kernel(int32_t *ids, float *gates, const float *logits, con
     float sum = 0.0f;
     for (int32_t slot = 0; slot < r.k; slot++)
         sum += chosen[slot];
-    sum += 1e-20f; /* all sigmoids may be 0 */
+    sum += r.sum_more + 1e-20f; /* all sigmoids may be 0 */
     float factor = r.scale / (!r.renormalise ? 1.0f : sum < r.sum_floor ? r.sum_floor : sum);
     for (int32_t slot = lane; slot < r.k; slot += WARP)
         gates[t * r.k + slot] = chosen[slot] * factor;

@@ -11,7 +11,7 @@ namespace
 /* dc of the k chosen experts, from dg and their scores c. */
 __device__ void raw_gradient(const topk_rule &r, float *dc, const float *dg, const float *c)
 {
-    float sum = 1e-20f, pull = 0.0f;
+    float sum = r.sum_more + 1e-20f, pull = 0.0f;
     for (int32_t j = 0; j < r.k && r.renormalise; j++)
         sum += c[j];
     bool floored = sum < r.sum_floor;

@@ -528,6 +528,13 @@ FIXTURES = {
                                                     vision_config=dict(model_type="siglip_vision_model", **VISION), mm_tokens_per_image=4), 55),
     "deepseek_v3-fp8": fp8(hf.DeepseekV3Config(**{**BASE, **MLA}, q_lora_rank=14, n_group=1, topk_group=1), 56, [16, 12]),
     "ministral3-fp8": fp8(hf.Ministral3Config(**{**BASE, **DENSE}, rope_parameters=MINISTRAL), 57, None),
+    "lfm2": family(hf.Lfm2Config, 50, conv_bias=True, block_multiple_of=8, block_ffn_dim_multiplier=1.3,
+                   layer_types=["conv", "full_attention", "conv", "conv"], norm_eps=1e-4,
+                   **{**SQUARE, "hidden_size": 36, "intermediate_size": 60, "num_attention_heads": 6, "num_hidden_layers": 4,
+                      "tie_word_embeddings": True}),
+    "lfm2_moe": family(hf.Lfm2MoeConfig, 51, layer_types=["conv", "full_attention", "conv"], conv_L_cache=4, num_dense_layers=1,
+                       num_experts=6, num_experts_per_tok=3, moe_intermediate_size=20, routed_scaling_factor=1.4,
+                       **{**SQUARE, "num_hidden_layers": 3, "tie_word_embeddings": False}),
     "peft": peft_lora,
     "bnb": bnb_nf4,
 }

@@ -88,7 +88,7 @@ static void topk_row(const topk *p, int64_t t, float *work)
     float sum = 0.0f;
     for (int32_t slot = 0; slot < r->k; slot++)
         sum += gates[slot];
-    sum += 1e-20f; /* the sum of sigmoids may be 0 */
+    sum += r->sum_more + 1e-20f; /* the sum of sigmoids may be 0 */
     float factor = r->scale / (!r->renormalise ? 1.0f : sum < r->sum_floor ? r->sum_floor : sum);
     for (int32_t slot = 0; slot < r->k; slot++)
         gates[slot] *= factor;

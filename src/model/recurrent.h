@@ -1,0 +1,30 @@
+/* recurrent: the first sublayer of a block without attention. Its output for a token depends on a
+ * state of fixed size instead of on all tokens before. In training, and at the beginning of each
+ * packed sequence, the state is zero; in inference the KV cache keeps it.
+ *
+ * The gated short convolution (LFM2): [b | c | u] = in h; y = out (c conv(b u)). */
+#ifndef PESC_MODEL_RECURRENT_H
+#define PESC_MODEL_RECURRENT_H
+
+#include "model/attention.h"
+
+typedef struct recurrent_acts {
+    tensor in;          /* [T,3C] */
+    tensor out;         /* [T,C]: what the output projection reads */
+    tensor in_ax, o_ax; /* linear_set.ax */
+} recurrent_acts;
+
+typedef struct recurrent_grads {
+    tensor in, out; /* like those of recurrent_acts */
+} recurrent_grads;
+
+/* Nothing, where all layers have attention. */
+void recurrent_layout(recurrent_acts *a, arena *mem, const acts_plan *plan);
+void recurrent_layout_partial(recurrent_acts *a, arena *mem, const acts_plan *plan);
+void recurrent_grads_layout(recurrent_grads *g, arena *mem, const acts_plan *plan);
+
+/* As attention_fwd() and attention_layer_bwd(). */
+void recurrent_fwd(const pass *p, const block *b, tensor y, tensor h);
+void recurrent_bwd(const pass *p, const block *b, const block *g, attention_flow f);
+
+#endif
