@@ -27,7 +27,8 @@
       "no test")                                                                                   \
     X(INT, seed, "0", PESC_ANY_SEED, 0, METHOD, "routes",                                          \
       "seed of the exchanges")                                                                     \
-    PESC_UNPACK_ROW(X, "routes", 0)
+    PESC_UNPACK_ROW(X, "routes", 0)                                                                \
+    PESC_TURNS_ROWS(X, "routes", 0)
 
 /* ---- pesc_compare_options: how two models differ ---- */
 
@@ -40,7 +41,8 @@
     X(INT, seq_len, "512", RANGE(2, 1048576), 0, DATA, "compare",                                  \
       "number of tokens of a record that are read, and of a forward pass")                         \
     PESC_REASONING_ROW(X, "compare", 0)                                                            \
-    PESC_UNPACK_ROW(X, "compare", 0)
+    PESC_UNPACK_ROW(X, "compare", 0)                                                               \
+    PESC_TURNS_ROWS(X, "compare", 0)
 
 /* ---- pesc_cost_options: parameters, FLOP and bytes ---- */
 

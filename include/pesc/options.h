@@ -72,8 +72,16 @@
       "chat format in which records are written; the model's own if absent")
 
 #define PESC_REASONING_ROW(X, commands, flags)                                                     \
-    X(BOOL, keep_reasoning, "false", YES_NO, flags, DATA, commands,                                \
-      "keep reasoning_content of messages, as <think> before the answer; else it is left out")
+    X(BOOL, keep_reasoning, "true", YES_NO, flags, DATA, commands,                                 \
+      "false is the same as reasoning: drop")
+
+#define PESC_TURNS_ROWS(X, commands, flags)                                                        \
+    X(CHOICE, reasoning, "keep", ONE_OF("keep|last|drop|mask"), flags, DATA, commands,             \
+      "reasoning of answers (reasoning_content, reasoning, thinking, <think>): keep it, keep that "\
+      "of the last answer, drop it, or mask it: it is read but not trained")                       \
+    X(CHOICE, turns, "all", ONE_OF("all|last|split"), flags, DATA, commands,                       \
+      "answers of a conversation that are trained: all at once, the last, or each in a sample of " \
+      "its own with the messages before it")
 
 #define PESC_UNPACK_ROW(X, commands, flags)                                                        \
     X(INT, unpack_ratio, "20", RANGE(1, 1e9), flags, DATA, commands,                               \
@@ -92,9 +100,10 @@
       "quantised weights and f32 always as f32")                                                   \
     X(BOOL, double_quant, "true", YES_NO, 0, MODEL, PESC_OPENING " compare",                       \
       "with nf4: quantise the scales too")                                                         \
-    X(CHOICE, compute_dtype, NONE, ONE_OF("f32|bf16"), 0, MODEL, PESC_OPENING " compare",          \
-      "dtype of the activations; if absent, of a run as it was trained, else bf16 on a GPU and "   \
-      "f32 on a CPU; logits and compare: f32")                                                     \
+    X(CHOICE, compute_dtype, NONE, ONE_OF("auto|f32|bf16"), 0, MODEL, PESC_OPENING " compare",     \
+      "dtype of the activations; auto, which is the default of all commands but logits and "       \
+      "compare (f32): of a run as it was trained, of any other model bf16 where the device "       \
+      "multiplies it faster, else f32; eval of several models has one for all, that of the run")                                                     \
     X(TEXT, lora, NONE, NAMED("DIR"), PATH, MODEL,                                                 \
       "generate chat logits perplexity eval routes info esft bench",                               \
       "directory of a PEFT adapter to apply")                                                      \
@@ -129,9 +138,7 @@
       "maximum number of tokens to generate")                                                      \
     ALSO(INT, max_tokens, "1024", RANGE(1, 2147483647), 0, SAMPLING, "chat",                       \
       "maximum number of tokens of an answer")                                                     \
-    X(REAL, temperature, "0", RANGE(0, 100), 0, SAMPLING, "generate",                              \
-      "0 takes the most likely token; higher values vary more")                                    \
-    ALSO(REAL, temperature, "0.7", RANGE(0, 100), 0, SAMPLING, "chat",                             \
+    X(REAL, temperature, "0", RANGE(0, 100), 0, SAMPLING, "generate chat",                         \
       "0 takes the most likely token, higher values vary more; if absent, this and the four "      \
       "options that follow are those of the model's generation_config.json, where it has them")    \
     X(INT, top_k, "0", RANGE(0, 2147483647), 0, SAMPLING, "generate chat",                         \
@@ -170,7 +177,8 @@
     PESC_REASONING_ROW(X, "data esft", 0)                                                          \
     X(TEXT, base, NONE, NAMED("DIR"), PATH, MODEL, "data",                                         \
       "directory of the base of a run, where it is not at the recorded path")                      \
-    PESC_UNPACK_ROW(X, "data esft", 0)
+    PESC_UNPACK_ROW(X, "data esft", 0)                                                             \
+    PESC_TURNS_ROWS(X, "data esft", 0)
 
 /* ---- pesc_train_options: a training run. The keys of run.yaml ---- */
 
@@ -276,8 +284,9 @@
       "how frozen weights are held in memory; as stored if absent, nf4 for method qlora")          \
     X(BOOL, double_quant, "true", YES_NO, DECIDES, MODEL, PESC_TUNING,                             \
       "with nf4: quantise the scales too")                                                         \
-    X(CHOICE, compute_dtype, NONE, ONE_OF("f32|bf16"), DECIDES, MODEL, PESC_TUNING,                \
-      "dtype of the activations; f32 if absent")                                                   \
+    X(CHOICE, compute_dtype, NONE, ONE_OF("auto|f32|bf16"), DECIDES, MODEL, PESC_TUNING,           \
+      "dtype of the activations; auto, the default of the command, is bf16 where the device "      \
+      "multiplies it faster, else f32; in C and Python f32 if absent")                                                   \
     X(CHOICE, base_grad_dtype, "bf16", ONE_OF("bf16|fp8"), DECIDES, MODEL, PESC_TUNING,            \
       "gradients pass through the frozen weights in this type; fp8 needs a Hopper GPU and "        \
       "compute_dtype bf16, and is faster")                                                         \
@@ -304,7 +313,10 @@
       "tokens per optimiser step: batch becomes the number of records that have as many on "       \
       "average; 0 is as batch says")                                                               \
     PESC_COMM_TRAIN_ROWS(X)                                                                        \
-    PESC_UNPACK_ROW(X, PESC_TUNING, 0)
+    PESC_UNPACK_ROW(X, PESC_TUNING, 0)                                                             \
+    PESC_TURNS_ROWS(X, PESC_TUNING, DECIDES)                                                       \
+    X(INT, local_processes, "1", RANGE(1, 1048576), UNSAVED, MACHINE, "",                          \
+      "plan: of the processes those of one machine, which on a CPU divide its memory")
 
 /* ---- pesc_eval_options: loss and exact answers ---- */
 
@@ -322,7 +334,8 @@
       "measure the loss alone; no answer is generated")                                            \
     X(TEXT, answer_after, NONE, NAMED("MARK"), 0, TASKS, "eval",                                   \
       "compare what follows the last MARK in both answers, such as ####, instead of all of them")  \
-    PESC_UNPACK_ROW(X, "eval", 0)
+    PESC_UNPACK_ROW(X, "eval", 0)                                                                  \
+    PESC_TURNS_ROWS(X, "eval", 0)
 
 /* ---- pesc_benchmark_options: named tasks, as lm-evaluation-harness scores them ---- */
 

@@ -192,6 +192,22 @@ static int put_bytes(const char *bytes, size_t n, void *out)
     return 0;
 }
 
+void json_drop_nulls(json_t *v)
+{
+    const char *key;
+    json_t *member;
+    void *next;
+    json_object_foreach_safe(v, next, key, member)
+    {
+        if (json_is_null(member))
+            json_object_del(v, key);
+        else
+            json_drop_nulls(member);
+    }
+    for (size_t i = 0; i < json_array_size(v); i++)
+        json_drop_nulls(json_array_get(v, i));
+}
+
 void json_put(str *out, const json_t *v, size_t flags)
 {
     if (!v || json_dump_callback(v, put_bytes, out, flags | JSON_ENCODE_ANY) != 0)

@@ -42,6 +42,10 @@ const json_t *json_value(const json_t *object, const char *key);
 /* Whether the key is there and not null. */
 bool json_has(const json_t *object, const char *key);
 
+/* Removes members that are null, at every depth: columns of tables that are the union of the fields
+ * of all records have them. */
+void json_drop_nulls(json_t *v);
+
 /* Appends any value as text; `flags` are jansson's (JSON_COMPACT, JSON_SORT_KEYS...). */
 void json_put(str *out, const json_t *v, size_t flags);
 

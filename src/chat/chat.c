@@ -3,7 +3,6 @@
 #include "base/mem.h"
 #include "base/utf8.h"
 #include "chat/chat_writer.h"
-#include "jinja/pytext.h"
 
 #include <stdint.h>
 #include <string.h>
@@ -44,6 +43,7 @@ static pesc_status compile_format(chat_writer *w)
     const char *source;
     size_t n;
     chat_source(w->format, &source, &n);
+    w->takes_calls = memmem(source, n, "tool_calls", strlen("tool_calls"));
     TRY(jinja_compile(&w->jinja, source, n, NULL));
     w->tokens = json_object();
     if (!w->tokens)
@@ -98,7 +98,7 @@ const chat_format *chat_otherwise(const chat_writer *w)
 
 bool chat_takes_tools(const chat_writer *w)
 {
-    return chat_is_own(w) && (w->with_tools || jinja_uses(w->jinja, "tools"));
+    return w->with_tools || (w->jinja && jinja_uses(w->jinja, "tools"));
 }
 
 const char *chat_problem(const chat_writer *w)
@@ -132,75 +132,6 @@ pesc_status chat_render(const chat_writer *w, const chat_request *r, const json_
     return s;
 }
 
-/* ---- how the own template reads messages ---- */
-
-/* A short conversation as the template writes it; no text where it refuses that. Takes `messages`.
- */
-static pesc_status try_template(const chat_writer *w, json_t *messages, jinja_text *out)
-{
-    static const char tool[] = "[{\"type\": \"function\", \"function\": {\"name\": \"f\", "
-                               "\"description\": \"\", \"parameters\": {\"type\": \"object\", "
-                               "\"properties\": {}}}}]";
-    json_t *tools = json_loads(tool, 0, NULL);
-    *out = (jinja_text){ 0 };
-    pesc_status s = messages && tools
-                        ? chat_render(w, &(chat_request){ .tools = tools }, messages, false, out)
-                        : fail_nomem(WHERE, sizeof tool);
-    json_decref(messages);
-    json_decref(tools);
-    if (s == PESC_NOMEM)
-        return s;
-    status_clear();
-    return PESC_OK;
-}
-
-static bool writes(const jinja_text *text, const char *what)
-{
-    return text->text && strstr(text->text, what);
-}
-
-static pesc_status find_joint(chat_writer *w)
-{
-    static const char first[] = "FirstPart", second[] = "SecondPart";
-    jinja_text text;
-    TRY(try_template(w,
-                     json_pack("[{ss s[{ss ss} {ss ss}]}]", "role", "user", "content", "type",
-                               "text", "text", first, "type", "text", "text", second),
-                     &text));
-    const char *from = text.text ? strstr(text.text, first) : NULL;
-    const char *to = from ? strstr(from, second) : NULL;
-    slice between = { from ? from + sizeof first - 1 : "", to ? (size_t)(to - from) : 0 };
-    between.n -= to ? sizeof first - 1 : 0;
-    if (to && between.n < sizeof w->joint && pytext_strip(between).n == 0) {
-        memcpy(w->joint, between.p, between.n);
-        w->joint[between.n] = '\0';
-    }
-    jinja_text_free(&text);
-    return PESC_OK;
-}
-
-static json_t *call_messages(json_t *arguments)
-{
-    return json_pack("[{ss ss} {ss ss s[{ss ss s{ss so}}]}]", "role", "user", "content", "q",
-                     "role", "assistant", "content", "", "tool_calls", "id", "call00000", "type",
-                     "function", "function", "name", "f", "arguments", arguments);
-}
-
-static pesc_status find_arguments(chat_writer *w)
-{
-    static const char json[] = "{\"ProbeKey\": \"x\"}";
-    jinja_text text = { 0 };
-    TRY(try_template(w, call_messages(json_pack("{ss}", "ProbeKey", "x")), &text));
-    bool takes_object = writes(&text, "ProbeKey") && !writes(&text, "'ProbeKey'");
-    jinja_text_free(&text);
-    if (takes_object)
-        return PESC_OK;
-    TRY(try_template(w, call_messages(json_string(json)), &text));
-    w->text_arguments = writes(&text, json);
-    jinja_text_free(&text);
-    return PESC_OK;
-}
-
 pesc_status chat_open(chat_writer **out, const tokenizer *t, const char *name,
                       const chat_format *otherwise)
 {
@@ -215,24 +146,12 @@ pesc_status chat_open(chat_writer **out, const tokenizer *t, const char *name,
     if (s == PESC_OK && w->format)
         s = compile_format(w);
     else if (s == PESC_OK && w->jinja)
-        s = find_joint(w);
-    if (s == PESC_OK && chat_is_own(w))
-        s = find_arguments(w);
+        s = chat_learn(w);
     if (s == PESC_OK)
         *out = w;
     else
         chat_close(w);
     return s;
-}
-
-const char *chat_joint(const chat_writer *w)
-{
-    return w->joint;
-}
-
-bool chat_takes_text_arguments(const chat_writer *w)
-{
-    return w->text_arguments;
 }
 
 /* Messages as the template sees them. */
@@ -358,11 +277,9 @@ pesc_status chat_write(const chat_writer *w, const chat_request *r, str *text, i
     if (r->messages ? json_array_size(r->messages) == 0 : r->n == 0)
         return fail(PESC_USAGE, "a conversation needs at least one message");
     TRY(check_tokens(w));
-    if (r->messages)
-        return write_json(w, r, text, ids, trained);
     chat_request whole = *r;
     json_t *list = NULL;
-    pesc_status s = to_json(w, r->list, r->n, &list);
+    pesc_status s = r->messages ? chat_adapt(w, r, &list) : to_json(w, r->list, r->n, &list);
     whole.messages = list;
     if (s == PESC_OK)
         s = write_json(w, &whole, text, ids, trained);

@@ -36,6 +36,16 @@ bool chat_is_own(const chat_writer *w); /* whether the model's own template writ
 const chat_format *chat_built_in(const chat_writer *w);
 const chat_format *chat_otherwise(const chat_writer *w); /* as chat_open() was given it */
 bool chat_takes_tools(const chat_writer *w);             /* whether the template reads `tools` */
+/* What becomes of the reasoning of answers: reasoning_content, reasoning or thinking of a message,
+ * or what its text has in <think> at its beginning. */
+typedef enum chat_reasoning {
+    CHAT_REASONING_GIVEN,   /* the template gets it, and may leave it out */
+    CHAT_REASONING_TRAINED, /* an answer that is trained must have it */
+    CHAT_REASONING_READ,    /* the same, but its text is not trained */
+} chat_reasoning;
+/* Takes the reasoning out of a message. Fails only for want of memory. */
+pesc_status chat_drop_reasoning(json_t *message);
+
 /* What the template writes between two text parts of a message: white space. A line end where it
  * does not read lists. */
 const char *chat_joint(const chat_writer *w);
@@ -54,7 +64,10 @@ typedef enum chat_end {
 } chat_end;
 
 typedef struct chat_request {
-    const json_t *messages;   /* an array of objects, with what OpenAI's API allows in them; or: */
+    /* An array of objects, with what OpenAI's API allows in them: the template gets them with one
+     * text of the parts, arguments of calls, null content and reasoning in the form it reads; or:
+     */
+    const json_t *messages;
     const pesc_message *list; /* [n], where messages is NULL */
     size_t n;
     chat_end end;
@@ -62,6 +75,8 @@ typedef struct chat_request {
     const json_t *tools;         /* an array, for the own template; NULL: none */
     const json_t *variables;     /* an object with further variables, which win; NULL: none */
     const struct tm *now;        /* see jinja.h; NULL: the current time */
+    chat_reasoning reasoning;    /* where `trained` is asked for */
+    bool *apart; /* set where each answer must be written with the messages before it alone; NULL */
 } chat_request;
 
 /* Appends a conversation as text, with control tokens spelled out, and as ids. `trained` receives
@@ -73,8 +88,9 @@ typedef struct chat_request {
  * one, and all text of the message must follow it before any text of another message.
  *
  * PESC_USAGE: the template refuses the conversation or does not keep this rule, nothing writes, or
- * the last message cannot be continued. PESC_UNSUPPORTED: the tokenizer lacks a token of the
- * format. */
+ * the last message cannot be continued; with `trained` also where the template leaves out a call,
+ * the result of a tool, or reasoning that is to be there. PESC_UNSUPPORTED: the tokenizer lacks a
+ * token of the format. */
 pesc_status chat_write(const chat_writer *w, const chat_request *r, str *text, id_list *ids,
                        unsigned char **trained);
 

@@ -24,8 +24,8 @@ typedef struct training {
     const chat_request *r;
     const jinja_text *whole;
     unsigned char *flags; /* [whole.n] */
-    /* By prefix difference: */
     size_t *first, *last; /* [messages]: of its bytes; SIZE_MAX and 0: it has none */
+    /* By prefix difference: */
     turn turns[TURNS];
     size_t n_turns, n_measured, rendered;
 } training;
@@ -49,8 +49,10 @@ static size_t message_of(const training *w, size_t byte)
     return origin >= JINJA_MESSAGE && origin < JINJA_DATA ? origin - JINJA_MESSAGE : SIZE_MAX;
 }
 
-static pesc_status refuse(size_t i, const char *why)
+static pesc_status refuse(const training *w, size_t i, const char *why)
 {
+    if (w->r->apart)
+        *w->r->apart = true;
     return fail(PESC_USAGE,
                 "message %zu: %s, so it cannot be told which tokens are the answer; mark them with "
                 "{%% generation %%} in the chat template, or name a built-in format with "
@@ -171,10 +173,17 @@ static pesc_status find_end(const training *w, size_t i, extent e, size_t *end)
                                &stop, &found));
     if (found)
         *end = e.end + stop;
+    bool calls = json_has(json_array_get(w->r->messages, i), "tool_calls");
+    while (calls && prefix && found && *end < alone) { /* its calls have control tokens too */
+        TRY(tokenizer_find_control(w->writer->tok, w->whole->text + *end, alone - *end, &start,
+                                   &stop, &found));
+        *end += found ? stop : 0;
+    }
+    found = found || *end > 0;
     if (prefix && (!found || *end > alone))
         *end = alone; /* what follows belongs to the next turn */
     if ((!found && !prefix) || *end < e.end)
-        return refuse(i, "the chat template does not close its turn");
+        return refuse(w, i, "the chat template does not close its turn");
     return PESC_OK;
 }
 
@@ -201,7 +210,8 @@ static pesc_status find_begin(const training *w, size_t i, size_t before, size_t
         *begin = text;
     TRY(ends_with_control(w, before, *begin > before ? *begin : before, &clean));
     if (*begin < before || (!all && !clean && *begin != text))
-        return refuse(i, "the chat template begins its turn in another way than the prompt for it");
+        return refuse(w, i,
+                      "the chat template begins its turn in another way than the prompt for it");
     return PESC_OK;
 }
 
@@ -212,15 +222,16 @@ static pesc_status measure_answer(training *w, size_t i, size_t *begin, size_t *
     w->n_measured++;
     w->rendered += 3 * i;
     if (w->rendered > RENDERED)
-        return refuse(i, "the conversation is long and its turns do not look alike");
+        return refuse(w, i, "the conversation is long and its turns do not look alike");
     TRY(measure_prefix(w, i, false, &before, &prefix));
     if (!prefix)
-        return refuse(i, "the chat template writes the conversation before it in another way when "
-                         "it is there");
+        return refuse(w, i,
+                      "the chat template writes the conversation before it in another way when "
+                      "it is there");
     extent e = find_extent(w, i, before);
     TRY(find_begin(w, i, before, e.begin, begin));
     if (is_elsewhere(w, i, *begin, e.next))
-        return refuse(i, "the chat template writes its text in more than one place");
+        return refuse(w, i, "the chat template writes its text in more than one place");
     e.end = e.end < *begin ? *begin : e.end; /* a message without text */
     return find_end(w, i, e, end);
 }
@@ -285,6 +296,108 @@ static pesc_status mark_answer(training *w, size_t i)
 static pesc_status mark_answers(training *w)
 {
     size_t n = json_array_size(w->r->messages);
+    if (n >= JINJA_DATA - JINJA_MESSAGE)
+        return fail(PESC_FORMAT, "the conversation has more than %d messages",
+                    JINJA_DATA - JINJA_MESSAGE);
+    for (size_t i = 0; i < n; i++)
+        if (is_trained(w, i))
+            TRY(mark_answer(w, i));
+    return PESC_OK;
+}
+
+/* ---- what must be there ---- */
+
+/* Where `what` stands in the text that is copied from message i, from *at on; *at: its place. */
+static bool find_copied(const training *w, size_t i, slice what, size_t *at)
+{
+    for (size_t k = *at; w->first[i] != SIZE_MAX && what.n > 0 && k + what.n <= w->last[i] + 1;
+         k++) {
+        const char *found = memmem(w->whole->text + k, w->last[i] + 1 - k, what.p, what.n);
+        if (!found)
+            return false;
+        k = (size_t)(found - w->whole->text);
+        if (message_of(w, k) == i && message_of(w, k + what.n - 1) == i) {
+            *at = k;
+            return true;
+        }
+    }
+    return false;
+}
+
+/* An answer whose reasoning is left out would teach to answer without. */
+static pesc_status check_reasoning(training *w, size_t i)
+{
+    slice thought = chat_thought(json_array_get(w->r->messages, i));
+    size_t at = w->first[i];
+    if (w->r->reasoning == CHAT_REASONING_GIVEN || thought.n == 0)
+        return PESC_OK;
+    if (!find_copied(w, i, thought, &at)) {
+        if (w->r->apart)
+            *w->r->apart = true;
+        return fail(PESC_USAGE,
+                    "message %zu: the chat template leaves out its reasoning; --reasoning drop "
+                    "trains without it",
+                    i + 1);
+    }
+    if (w->r->reasoning == CHAT_REASONING_READ)
+        memset(w->flags + at, 0, thought.n);
+    return PESC_OK;
+}
+
+static pesc_status check_calls(const training *w, size_t i)
+{
+    const json_t *calls = json_object_get(json_array_get(w->r->messages, i), "tool_calls");
+    size_t at = w->first[i];
+    for (size_t k = 0; k < json_array_size(calls); k++) {
+        const json_t *call = json_array_get(calls, k), *id = json_object_get(call, "id");
+        const json_t *name = json_object_get(json_object_get(call, "function"), "name");
+        slice what = { json_string_value(name), json_string_length(name) };
+        slice alone = { json_string_value(id), json_string_length(id) }; /* it may say the name */
+        if (!find_copied(w, i, what, &at) && !find_copied(w, i, alone, &at))
+            return fail(PESC_USAGE,
+                        "message %zu: tool_calls: the chat template does not write the call of "
+                        "\"%.60s\"; --template NAME chooses another one",
+                        i + 1, what.p);
+        at++;
+    }
+    return PESC_OK;
+}
+
+/* A template may know nothing of what tools return. */
+static pesc_status check_result(const training *w, size_t i)
+{
+    const json_t *m = json_array_get(w->r->messages, i), *content = json_object_get(m, "content");
+    const char *role = json_string_value(json_object_get(m, "role"));
+    slice said = { json_is_string(content) ? json_string_value(content) : "",
+                   json_string_length(content) };
+    bool result = role && (strcmp(role, "tool") == 0 || strcmp(role, "function") == 0);
+    if (!result || w->first[i] != SIZE_MAX || pytext_strip(said).n == 0)
+        return PESC_OK;
+    return fail(PESC_USAGE,
+                "message %zu: the chat template writes nothing of a message of the role \"%s\"; "
+                "--template NAME chooses another one",
+                i + 1, role);
+}
+
+static pesc_status check_written(training *w)
+{
+    size_t n = json_array_size(w->r->messages);
+    for (size_t i = 0; i < n && i < JINJA_DATA - JINJA_MESSAGE; i++) {
+        TRY(check_result(w, i));
+        if (!is_answer(w, i))
+            continue;
+        TRY(check_calls(w, i));
+        if (is_trained(w, i))
+            TRY(check_reasoning(w, i));
+    }
+    return PESC_OK;
+}
+
+/* ---- all of it ---- */
+
+static pesc_status find_messages(training *w)
+{
+    size_t n = json_array_size(w->r->messages);
     w->first = mem_alloc(n + 1, sizeof *w->first);
     w->last = mem_zalloc(n + 1, sizeof *w->last);
     if (!w->first || !w->last)
@@ -297,20 +410,15 @@ static pesc_status mark_answers(training *w)
         w->first[i] = w->first[i] == SIZE_MAX ? k : w->first[i];
         w->last[i] = k;
     }
-    for (size_t i = 0; i < n; i++)
-        if (is_trained(w, i))
-            TRY(mark_answer(w, i));
     return PESC_OK;
 }
 
 static pesc_status mark_all(training *w)
 {
-    if (jinja_has_generation(chat_template(w->writer, w->r)))
-        return mark_generation(w);
-    if (json_array_size(w->r->messages) >= JINJA_DATA - JINJA_MESSAGE)
-        return fail(PESC_FORMAT, "the conversation has more than %d messages",
-                    JINJA_DATA - JINJA_MESSAGE);
-    return mark_answers(w);
+    TRY(find_messages(w));
+    TRY(jinja_has_generation(chat_template(w->writer, w->r)) ? mark_generation(w)
+                                                             : mark_answers(w));
+    return check_written(w);
 }
 
 pesc_status chat_mask(const chat_writer *w, const chat_request *r, const jinja_text *whole,

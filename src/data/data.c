@@ -51,11 +51,14 @@ pesc_status pesc_data_record(pesc_data *d, uint64_t index, const int32_t **ids,
     NEED(n);
     LOG_EVENTS(&d->events);
     TRY(check_index(d, index));
-    sequence q;
-    TRY(dataset_whole(d->set, index, &q));
-    *ids = q.ids;
-    *labels = q.labels;
-    *n = (size_t)q.n;
+    const sequence *samples;
+    size_t n_samples;
+    TRY(dataset_samples(d->set, index, &samples, &n_samples));
+    *ids = n_samples ? samples->ids : NULL; /* samples lie one after the other */
+    *labels = n_samples ? samples->labels : NULL;
+    *n = 0;
+    for (size_t i = 0; i < n_samples; i++)
+        *n += (size_t)samples[i].n;
     return PESC_OK;
 }
 

@@ -21,12 +21,14 @@ struct dataset {
     uint64_t n_held;
     uint64_t *unused; /* records that have no position, by their numbers, ascending */
     uint64_t n_unused;
-    rendering at;   /* the last record that was read, */
-    sequence *list; /* and the sequences it was cut into */
-    size_t cap_list;
+    template_how how;
+    rendering at;      /* the last record that was read, */
+    sequence *samples; /* [at.samples] */
+    sequence *list;    /* and the sequences they were cut into */
+    size_t cap_samples, cap_list;
     strtab domains;     /* of the records read so far */
-    bool noticed;       /* the notice that reasoning is left out was given */
-    bool noticed_tools; /* the same of tools */
+    bool noticed;       /* the notice that answers are written apart was given */
+    bool noticed_tools; /* that tools are left out */
 };
 
 bool over_length_find(const char *name, over_length *out)
@@ -80,7 +82,10 @@ pesc_status dataset_open(dataset **out, const dataset_options *opt)
     if (!d)
         return fail_nomem("a data set", sizeof *d);
     d->opt = *opt;
-    pesc_status s = source_open(&d->src, opt->paths, opt->n_paths, opt->unpack_ratio);
+    pesc_status s =
+        template_how_find(&d->how, opt->keep_reasoning ? opt->reasoning : "drop", opt->turns);
+    if (s == PESC_OK)
+        s = source_open(&d->src, opt->paths, opt->n_paths, opt->unpack_ratio);
     if (s == PESC_OK)
         s = record_formats(d->src, given(opt->format), &d->formats);
     if (s == PESC_OK)
@@ -107,6 +112,7 @@ void dataset_close(dataset *d)
     }
     rendering_free(&d->at);
     mem_free(d->unused);
+    mem_free(d->samples);
     mem_free(d->list);
     strtab_free(&d->domains);
     mem_free(d);
@@ -137,7 +143,9 @@ pesc_status dataset_split(dataset *d, double part, dataset **out)
     for (uint64_t i = 0; i < n; i++)
         held[i] = shuffle_at((rng_key){ d->opt.seed, rng_stream(SHUFFLE_HELD, 0, 0) }, all, i);
     qsort(held, n, sizeof *held, ascending);
-    *v = (dataset){ .opt = d->opt, .src = d->src, .formats = d->formats, .look = d->look, .of = d };
+    *v = (dataset){
+        .opt = d->opt, .src = d->src, .formats = d->formats, .look = d->look, .how = d->how, .of = d
+    };
     v->opt.shuffle = false;
     v->held = d->held = held;
     v->n_held = d->n_held = n;
@@ -248,10 +256,10 @@ static pesc_status check_ids(const dataset *d)
     return PESC_OK;
 }
 
-/* Cuts the record into sequences of at most seq_len. */
-static pesc_status cut(dataset *d, size_t *n)
+/* Cuts a sample into sequences of at most seq_len, which it adds to the n of d->list. */
+static pesc_status cut(dataset *d, const sequence *sample, size_t *n)
 {
-    size_t total = d->at.ids.n, len = (size_t)d->opt.seq_len, pieces = 1;
+    size_t total = (size_t)sample->n, len = (size_t)d->opt.seq_len, pieces = 1;
     if (total > len) {
         if (d->opt.over == OVER_ERROR)
             return fail(PESC_FORMAT,
@@ -262,18 +270,12 @@ static pesc_status cut(dataset *d, size_t *n)
                  : d->opt.over == OVER_SPLIT ? (total + len - 1) / len
                                              : 1;
     }
-    if (pieces > d->cap_list) {
-        sequence *p = mem_grow(d->list, pieces, sizeof *p);
-        if (!p)
-            return fail_nomem("the pieces of a record", pieces * sizeof *p);
-        d->list = p;
-        d->cap_list = pieces;
-    }
-    *n = 0;
     for (size_t i = 0; i < pieces; i++) {
+        if (!mem_room((void **)&d->list, &d->cap_list, *n, sizeof *d->list))
+            return fail_nomem("the pieces of a record", d->cap_list * sizeof *d->list);
         size_t at = i * len, left = total - at;
         int32_t here = (int32_t)(left < len ? left : len);
-        sequence piece = { d->at.ids.ids + at, d->at.labels + at, here };
+        sequence piece = { sample->ids + at, sample->labels + at, here };
         if (dataset_targets(&piece) > 0)
             d->list[(*n)++] = piece;
     }
@@ -293,54 +295,75 @@ static pesc_status show(dataset *d, uint64_t place, pesc_status s)
 }
 
 /* Each once, for the first record that has it. */
-static void notice_what_is_left_out(dataset *d, const record *r, uint64_t place)
+static void notice_changes(dataset *d, const record *r, uint64_t place)
 {
     bool tools = r->tools && !template_takes_tools(&d->look);
-    if (r->left_out && !d->noticed)
-        log_notice("%s: reasoning_content is left out; --keep-reasoning keeps it",
+    if (d->at.split && !d->noticed)
+        log_notice("%s: the template writes an answer in another way when messages follow it, so "
+                   "each answer of such a record is a sample of its own, as with --turns split",
                    source_where(d->src, place));
     if (tools && !d->noticed_tools)
         log_notice("%s: tools is left out, because the template \"%s\" has no place for it",
                    source_where(d->src, place), template_name(&d->look));
-    d->noticed = d->noticed || r->left_out;
+    d->noticed = d->noticed || d->at.split;
     d->noticed_tools = d->noticed_tools || tools;
 }
 
-/* Reads the record at a place of the files. */
-static pesc_status read_place(dataset *d, uint64_t place, sequence *out)
+/* The samples of d->at. */
+static pesc_status list_samples(dataset *d)
+{
+    size_t begin = 0;
+    for (size_t i = 0; i < d->at.samples; begin = d->at.ends[i++]) {
+        if (!mem_room((void **)&d->samples, &d->cap_samples, i, sizeof *d->samples))
+            return fail_nomem("the samples of a record", d->cap_samples * sizeof *d->samples);
+        d->samples[i] = (sequence){ d->at.ids.ids + begin, d->at.labels + begin,
+                                    (int32_t)(d->at.ends[i] - begin) };
+    }
+    return PESC_OK;
+}
+
+/* Reads the record at a place of the files into d->samples. */
+static pesc_status read_place(dataset *d, uint64_t place)
 {
     json_t *v;
     TRY(source_record(d->src, place, &v));
     record r = { 0 };
-    pesc_status s =
-        record_read(&r, d->formats[source_file_of(d->src, place)], v, d->opt.keep_reasoning);
+    pesc_status s = record_read(&r, d->formats[source_file_of(d->src, place)], v);
     if (s == PESC_OK)
-        s = template_render(&d->look, &r, &d->at);
+        s = template_render(&d->look, &d->how, &r, &d->at);
     if (s == PESC_OK)
         s = check_ids(d);
-    notice_what_is_left_out(d, &r, place);
+    notice_changes(d, &r, place);
     record_free(&r);
     json_decref(v);
     if (s == PESC_OK)
-        *out = (sequence){ d->at.ids.ids, d->at.labels, (int32_t)d->at.ids.n };
+        s = list_samples(d);
     return s == PESC_OK || s == PESC_NOMEM || s == PESC_USAGE ? s : show(d, place, s);
 }
 
-pesc_status dataset_whole(dataset *d, uint64_t index, sequence *out)
+pesc_status dataset_samples(dataset *d, uint64_t index, const sequence **list, size_t *n)
 {
-    return read_place(d, place_of(d, index), out);
+    TRY(read_place(d, place_of(d, index)));
+    *list = d->samples;
+    *n = d->at.samples;
+    return PESC_OK;
 }
 
-pesc_status dataset_check(dataset *d, uint64_t index, sequence *whole, size_t *n)
+pesc_status dataset_check(dataset *d, uint64_t index, const sequence **samples, size_t *n_samples,
+                          size_t *n)
 {
     uint64_t place = place_of(d, index);
-    *n = 0;
-    *whole = (sequence){ 0 };
-    TRY(read_place(d, place, whole));
-    pesc_status s = dataset_targets(whole) > 0
-                        ? cut(d, n)
+    bool any = false;
+    *n = *n_samples = 0;
+    *samples = NULL;
+    TRY(dataset_samples(d, index, samples, n_samples));
+    for (size_t i = 0; i < *n_samples; i++)
+        any = any || dataset_targets(&d->samples[i]) > 0;
+    pesc_status s = any ? PESC_OK
                         : fail(PESC_FORMAT, "has nothing to train on: every token is masked or the "
                                             "answer is empty");
+    for (size_t i = 0; s == PESC_OK && i < *n_samples; i++)
+        s = cut(d, &d->samples[i], n);
     return s == PESC_OK || s == PESC_NOMEM ? s : show(d, place, s);
 }
 
@@ -394,12 +417,13 @@ pesc_status dataset_domain(dataset *d, uint64_t index, size_t *number, const cha
 
 pesc_status dataset_at(dataset *d, uint64_t position, const sequence **list, size_t *n)
 {
-    sequence whole;
+    const sequence *samples;
+    size_t n_samples;
     uint64_t count = dataset_used(d), epoch = position / count, index = position % count;
     if (d->opt.shuffle)
         index =
             shuffle_at((rng_key){ d->opt.seed, rng_stream(SHUFFLE_EPOCH, epoch, 0) }, count, index);
-    TRY(dataset_check(d, skip(d->unused, d->n_unused, index), &whole, n));
+    TRY(dataset_check(d, skip(d->unused, d->n_unused, index), &samples, &n_samples, n));
     *list = d->list;
     return PESC_OK;
 }

@@ -20,8 +20,9 @@ typedef struct dataset_options {
     int32_t seq_len;
     over_length over;
     bool shuffle;
-    bool keep_reasoning;  /* see record_read() */
-    int64_t unpack_ratio; /* see unpack.h; 0: its default */
+    const char *reasoning, *turns; /* names of template_how_find() */
+    bool keep_reasoning;           /* false: reasoning is "drop" */
+    int64_t unpack_ratio;          /* see unpack.h; 0: its default */
     uint64_t seed;
     const tokenizer *tok;    /* borrowed; NULL: only token ids can be read */
     const chat_format *chat; /* the model's, or NULL */
@@ -32,7 +33,7 @@ typedef struct dataset_options {
  * struct of public options with records has, and those that come from an open model. */
 #define DATASET_RECORDS(o)                                                                         \
     .format = (o)->format, .template = (o)->chat_template, .keep_reasoning = (o)->keep_reasoning,  \
-    .unpack_ratio = (o)->unpack_ratio
+    .reasoning = (o)->reasoning, .turns = (o)->turns, .unpack_ratio = (o)->unpack_ratio
 #define DATASET_MODEL(m)                                                                           \
     .tok = (m)->tok, .chat = chat_otherwise((m)->chat), .vocab = (m)->shape.cfg.vocab
 
@@ -73,11 +74,14 @@ pesc_status dataset_at(dataset *d, uint64_t position, const sequence **list, siz
 
 /* Records by number, below dataset_count(): in the order of the files, not shuffled.
  *
- * dataset_whole() gives one that is not cut; nothing to train on is no failure there.
- * dataset_check() gives the same and whether training can use it: *n receives the sequences that it
- * is cut into; PESC_FORMAT, with the place and the bytes, when it can not. */
-pesc_status dataset_whole(dataset *d, uint64_t index, sequence *out);
-pesc_status dataset_check(dataset *d, uint64_t index, sequence *whole, size_t *n);
+ * dataset_samples() gives what a record says, not cut: one sample, or more of a conversation whose
+ * answers are trained apart. Nothing to train on is no failure there.
+ * dataset_check() gives the same and whether training can use it: *n receives the sequences that
+ * they are cut into; PESC_FORMAT, with the place and the bytes, when it can not. *list is NULL
+ * where the record cannot be read. */
+pesc_status dataset_samples(dataset *d, uint64_t index, const sequence **list, size_t *n);
+pesc_status dataset_check(dataset *d, uint64_t index, const sequence **samples, size_t *n_samples,
+                          size_t *n);
 /* The domain of a record: its field "domain", or without one the name of its file without directory
  * and ending; control characters in it are written as \x1B, and what is longer than 124 bytes is
  * cut. Domains are numbered in the order of their first record read; the name is borrowed until

@@ -42,7 +42,6 @@ typedef struct mixer {
     io_writer *out;
     XXH3_state_t *hash; /* of what was written */
     str line;
-    bool noticed; /* the notice that reasoning is left out was given */
 } mixer;
 
 /* ---- records seen ---- */
@@ -93,43 +92,34 @@ static pesc_status part_open(part *p, pesc_mix_part *say, uint64_t seed, size_t 
 /* A record is usable when it has a user's message and its last answer is not empty. */
 static bool usable(const record *r)
 {
-    bool asked = false;
-    const char *answer = "";
+    bool asked = false, answered = false;
     for (size_t i = 0; i < r->n; i++) {
-        if (strcmp(r->messages[i].role, "user") == 0)
-            asked |= r->messages[i].content[0] != '\0';
-        if (strcmp(r->messages[i].role, "assistant") == 0)
-            answer = r->messages[i].content;
+        const json_t *m = json_array_get(r->messages, i), *said = json_object_get(m, "content");
+        const char *role = json_string_value(json_object_get(m, "role"));
+        const char *text = json_is_string(said) ? json_string_value(said) : "";
+        bool parts = json_array_size(said) > 0;
+        if (strcmp(role, "user") == 0)
+            asked |= *text || parts;
+        if (strcmp(role, "assistant") == 0)
+            answered = parts || json_has(m, "tool_calls") || text[strspn(text, " \t\r\n")];
     }
-    return asked && answer[strspn(answer, " \t\r\n")] != '\0';
-}
-
-static bool put_text(json_t *o, const char *key, const char *text)
-{
-    return json_object_set_new(o, key, json_string(text)) == 0;
+    return asked && answered;
 }
 
 /* The record as a line of the result, in m->line. Its hash is that of this text. */
 static pesc_status write_turns(mixer *m, const record *r)
 {
-    json_t *list = json_array();
-    bool fine = list != NULL;
-    for (size_t i = 0; i < r->n && fine; i++) {
-        json_t *turn = json_object();
-        fine = turn && put_text(turn, "role", r->messages[i].role) &&
-               put_text(turn, "content", r->messages[i].content) &&
-               (!r->masked[i] || json_object_set_new(turn, "mask", json_integer(1)) == 0);
-        fine = json_array_append_new(list, turn) == 0 && fine;
-    }
+    bool fine = true;
+    for (size_t i = 0; i < r->n && fine; i++)
+        fine = !r->masked[i] ||
+               json_object_set_new(json_array_get(r->messages, i), "mask", json_integer(1)) == 0;
     str_clear(&m->line);
     str_puts(&m->line, "{\"messages\":");
-    if (fine)
-        json_put(&m->line, list, JSON_COMPACT);
+    json_put(&m->line, r->messages, JSON_COMPACT);
     if (r->tools) {
         str_puts(&m->line, ",\"tools\":");
         json_put(&m->line, r->tools, JSON_COMPACT);
     }
-    json_decref(list);
     return fine && str_ok(&m->line) ? PESC_OK : fail_nomem("a data record", m->line.n);
 }
 
@@ -140,7 +130,7 @@ static pesc_status try_record(mixer *m, part *p, uint64_t index, bool *taken)
     record r = { 0 };
     *taken = false;
     TRY(source_record(p->src, index, &v));
-    pesc_status s = record_read(&r, p->formats[source_file_of(p->src, index)], v, false);
+    pesc_status s = record_read(&r, p->formats[source_file_of(p->src, index)], v);
     if (s == PESC_OK && r.kind != RECORD_CHAT && r.kind != RECORD_COMPLETION)
         s = fail(PESC_UNSUPPORTED,
                  "found plain text or token ids, expected a prompt and its answer");
@@ -149,9 +139,6 @@ static pesc_status try_record(mixer *m, part *p, uint64_t index, bool *taken)
         snprintf(why, sizeof why, "%s", pesc_last_error());
         s = fail(s, "%s: %s", source_where(p->src, index), why);
     }
-    if (r.left_out && !m->noticed)
-        log_notice("%s: reasoning_content is left out of the mixture", source_where(p->src, index));
-    m->noticed = m->noticed || r.left_out;
     bool fit = s == PESC_OK && usable(&r);
     if (fit)
         s = write_turns(m, &r);

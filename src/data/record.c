@@ -2,6 +2,7 @@
 
 #include "base/mem.h"
 #include "base/str.h"
+#include "data/turns.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -19,6 +20,7 @@ struct record_format {
 static pesc_status read_columns(record *r, const record_format *f, const json_t *v);
 static pesc_status read_text(record *r, const record_format *f, const json_t *v);
 static pesc_status read_messages(record *r, const record_format *f, const json_t *v);
+static pesc_status read_dialogue(record *r, const record_format *f, const json_t *v);
 static pesc_status read_camelidae(record *r, const record_format *f, const json_t *v);
 static pesc_status read_ids(record *r, const record_format *f, const json_t *v);
 
@@ -75,6 +77,12 @@ static const record_format formats[] = {
 };
 enum { N_FORMATS = sizeof formats / sizeof *formats };
 
+/* `completion` where its fields are lists of messages. */
+static const record_format dialogue = {
+    "completion", { "prompt", "completion" }, { "role", "content" }, 0, 0, RECORD_CHAT,
+    read_dialogue
+};
+
 const record_format *record_format_find(const char *name)
 {
     for (int i = 0; i < N_FORMATS; i++)
@@ -106,12 +114,18 @@ static void list_fields(str *out, const json_t *v)
     }
 }
 
+static const record_format *completion_of(const json_t *v)
+{
+    bool messages = json_is_array(json_object_get(v, dialogue.needs[0]));
+    return messages ? &dialogue : record_format_find(dialogue.name);
+}
+
 const record_format *record_format_detect(const json_t *v)
 {
     for (int i = 0; i < N_FORMATS; i++)
         if (json_has(v, formats[i].needs[0]) &&
             (!formats[i].needs[1] || json_has(v, formats[i].needs[1])))
-            return &formats[i];
+            return strcmp(formats[i].name, dialogue.name) == 0 ? completion_of(v) : &formats[i];
     str found = { 0 }, known = { 0 };
     list_fields(&found, v);
     for (int i = 0; i < N_FORMATS; i++)
@@ -124,12 +138,12 @@ const record_format *record_format_detect(const json_t *v)
     return NULL;
 }
 
-static pesc_status detect(source *src, uint64_t first, const record_format **out)
+static pesc_status detect(source *src, uint64_t first, bool completion, const record_format **out)
 {
     json_t *v;
     char why[1024];
     TRY(source_record(src, first, &v));
-    *out = record_format_detect(v);
+    *out = completion ? completion_of(v) : record_format_detect(v);
     json_decref(v);
     snprintf(why, sizeof why, "%s", pesc_last_error());
     return *out ? PESC_OK : fail(PESC_FORMAT, "%s: %s", source_where(src, first), why);
@@ -160,8 +174,9 @@ pesc_status record_formats(source *src, const char *name, const record_format **
     *out = list;
     for (size_t i = 0; i < n; i++) {
         list[i] = given;
-        if (!given)
-            TRY(detect(src, source_file_first(src, i), &list[i]));
+        bool open = given && strcmp(given->name, dialogue.name) == 0; /* of texts or messages */
+        if (!given || open)
+            TRY(detect(src, source_file_first(src, i), open, &list[i]));
     }
     return PESC_OK;
 }
@@ -195,46 +210,58 @@ static pesc_status text_of(const json_t *v, const char *key, bool required, cons
     return missing(v, key);
 }
 
-static pesc_status own(record *r, char *text)
+pesc_status record_add(record *r, json_t *message, bool masked)
 {
-    char **p = text ? mem_grow(r->owned, r->n_owned + 1, sizeof *p) : NULL;
-    if (!p) {
-        mem_free(text);
-        return fail_nomem("a data record", 64);
+    if (r->n == r->cap) {
+        size_t cap = r->cap * 2 + 8;
+        unsigned char *p = mem_grow(r->masked, cap, 1);
+        if (!p) {
+            json_decref(message);
+            return fail_nomem("a data record", cap);
+        }
+        r->masked = p;
+        r->cap = cap;
     }
-    r->owned = p;
-    r->owned[r->n_owned++] = text;
+    if (!r->messages && !(r->messages = json_array())) {
+        json_decref(message);
+        return fail_nomem("a data record", 0);
+    }
+    if (json_array_append_new(r->messages, message) != 0)
+        return fail_nomem("a data record", r->n);
+    r->masked[r->n++] = masked;
     return PESC_OK;
 }
 
-static pesc_status room(record *r, size_t n)
+const char *record_text(const record *r, size_t i)
 {
-    r->messages = mem_zalloc(n ? n : 1, sizeof *r->messages);
-    r->masked = mem_zalloc(n ? n : 1, sizeof *r->masked);
-    return r->messages && r->masked ? PESC_OK
-                                    : fail_nomem("a data record", n * sizeof *r->messages);
+    const char *text =
+        json_string_value(json_object_get(json_array_get(r->messages, i), "content"));
+    return text ? text : "";
 }
 
-static void say(record *r, const char *role, const char *content)
+bool record_is_answer(const record *r, size_t i)
 {
-    r->messages[r->n++] = (pesc_message){ role, content };
+    const char *role = json_string_value(json_object_get(json_array_get(r->messages, i), "role"));
+    return role && strcmp(role, "assistant") == 0;
+}
+
+static pesc_status say(record *r, const char *role, const char *content)
+{
+    return record_add(r, json_pack("{ss ss}", "role", role, "content", content), false);
 }
 
 /* instruction, then input on a line of its own where there is one */
-static pesc_status read_prompt(record *r, const record_format *f, const json_t *v, const char **out)
+static pesc_status read_prompt(str *out, const record_format *f, const json_t *v)
 {
     const char *more;
-    TRY(text_of(v, f->prompt[0], true, out));
+    TRY(text_of(v, f->prompt[0], true, &more));
+    str_puts(out, more);
     for (size_t i = 1; i < sizeof f->prompt / sizeof *f->prompt && f->prompt[i]; i++) {
         TRY(text_of(v, f->prompt[i], false, &more));
-        if (!more || !*more)
-            continue;
-        str both = { 0 };
-        str_printf(&both, "%s\n%s", *out, more);
-        TRY(own(r, both.p));
-        *out = both.p;
+        if (more && *more)
+            str_printf(out, "\n%s", more);
     }
-    return PESC_OK;
+    return str_ok(out) ? PESC_OK : fail_nomem("a data record", out->n);
 }
 
 /* NULL: not a text, or one with a NUL character. */
@@ -247,207 +274,74 @@ static const char *plain_text(const json_t *v)
 /* Alpaca's earlier turns: [[question, answer], ...]. */
 static pesc_status read_history(record *r, const json_t *list)
 {
+    if (list && !json_is_null(list) && !json_is_array(list))
+        return fail(PESC_FORMAT, "history: found %s, expected a list of turns", json_kind(list));
     for (size_t i = 0; i < json_array_size(list); i++) {
         const json_t *turn = json_array_get(list, i);
         const char *question = plain_text(json_array_get(turn, 0));
         const char *answer = plain_text(json_array_get(turn, 1));
         if (json_array_size(turn) != 2 || !question || !answer)
             return fail(PESC_FORMAT, "history[%zu]: is not a question and an answer", i);
-        say(r, "user", question);
-        say(r, "assistant", answer);
+        TRY(say(r, "user", question));
+        TRY(say(r, "assistant", answer));
     }
     return PESC_OK;
 }
 
-static pesc_status read_columns(record *r, const record_format *f, const json_t *v)
+static pesc_status say_columns(record *r, const record_format *f, const json_t *v,
+                               const char *prompt)
 {
-    const char *prompt, *answer, *system = NULL;
+    const char *answer, *system = NULL;
     const json_t *history = f->system ? json_object_get(v, "history") : NULL; /* alpaca alone */
-    if (history && !json_is_null(history) && !json_is_array(history))
-        return fail(PESC_FORMAT, "history: found %s, expected a list of turns", json_kind(history));
-    TRY(room(r, 3 + 2 * json_array_size(history)));
+    TRY(text_of(v, f->answer, true, &answer));
     if (f->system)
         TRY(text_of(v, f->system, false, &system));
-    TRY(read_prompt(r, f, v, &prompt));
-    TRY(text_of(v, f->answer, true, &answer));
     if (system && *system)
-        say(r, "system", system);
+        TRY(say(r, "system", system));
     TRY(read_history(r, history));
-    say(r, "user", prompt);
-    say(r, "assistant", answer);
-    return PESC_OK;
+    TRY(say(r, "user", prompt));
+    return say(r, "assistant", answer);
+}
+
+static pesc_status read_columns(record *r, const record_format *f, const json_t *v)
+{
+    str prompt = { 0 };
+    pesc_status s = read_prompt(&prompt, f, v);
+    if (s == PESC_OK)
+        s = say_columns(r, f, v, prompt.p ? prompt.p : "");
+    str_free(&prompt);
+    return s;
 }
 
 static pesc_status read_text(record *r, const record_format *f, const json_t *v)
 {
     const char *text;
-    TRY(room(r, 1));
     TRY(text_of(v, f->prompt[0], true, &text));
-    say(r, "text", text);
-    return PESC_OK;
+    return say(r, "text", text);
 }
 
 /* ---- messages ---- */
 
-static const char *role_of(const char *name)
-{
-    static const char *const roles[][2] = {
-        { "human", "user" },        { "user", "user" },     { "gpt", "assistant" },
-        { "model", "assistant" },   { "bot", "assistant" }, { "assistant", "assistant" },
-        { "system", "system" },     { "tool", "tool" },     { "observation", "tool" },
-        { "function", "function" },
-    };
-    for (size_t i = 0; i < sizeof roles / sizeof *roles; i++)
-        if (strcmp(roles[i][0], name) == 0)
-            return roles[i][1];
-    return NULL;
-}
-
-/* Whether a turn is marked as not trained: mask 1, train false or weight 0. */
-static pesc_status is_masked(const json_t *turn, bool *out)
-{
-    static const struct {
-        const char *key;
-        bool hides;
-    } rows[] = { { "mask", true }, { "train", false }, { "weight", false } };
-    *out = false;
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        const json_t *v = json_object_get(turn, rows[i].key);
-        double x = json_is_boolean(v)  ? json_is_true(v)
-                   : json_is_number(v) ? json_number_value(v)
-                                       : 2;
-        if (!v || json_is_null(v))
-            continue;
-        if (x != 0 && x != 1)
-            return fail(PESC_FORMAT, "%s: found %s, expected true, false, 1 or 0", rows[i].key,
-                        json_is_number(v) ? "another number" : json_kind(v));
-        *out = *out || (x == 1) == rows[i].hides;
-    }
-    return PESC_OK;
-}
-
-/* Content as parts, [{"type": "text", "text": ...}]: the texts, with line ends between them. */
-static pesc_status join_parts(record *r, const json_t *parts, const char **text)
-{
-    str joined = { 0 };
-    pesc_status s = PESC_OK;
-    for (size_t i = 0; s == PESC_OK && i < json_array_size(parts); i++) {
-        const json_t *part = json_array_get(parts, i);
-        const char *type, *piece = NULL;
-        s = text_of(part, "type", true, &type);
-        if (s == PESC_OK && strcmp(type, "text") != 0)
-            s = fail(PESC_FORMAT, "part %zu has the type \"%.40s\", expected text alone", i + 1,
-                     type);
-        if (s == PESC_OK)
-            s = text_of(part, "text", true, &piece);
-        if (s == PESC_OK)
-            str_printf(&joined, "%s%s", i ? "\n" : "", piece);
-    }
-    if (s == PESC_OK && !str_ok(&joined))
-        s = fail_nomem("a data record", joined.n);
-    if (s == PESC_OK && !joined.p)
-        s = fail(PESC_FORMAT, "found an empty list, expected text");
-    if (s != PESC_OK) {
-        str_free(&joined);
-        return s;
-    }
-    *text = joined.p;
-    return own(r, joined.p);
-}
-
-/* Puts the reasoning of an answer, if it is kept, before the content, as models write it. */
-static pesc_status add_reasoning(record *r, const json_t *turn, const char **content)
-{
-    const char *thought;
-    str both = { 0 };
-    TRY(text_of(turn, "reasoning_content", false, &thought));
-    if (!thought || !*thought)
-        return PESC_OK;
-    r->left_out = r->left_out || !r->keep_reasoning;
-    if (!r->keep_reasoning)
-        return PESC_OK;
-    str_printf(&both, "<think>\n%s\n</think>\n\n%s", thought, *content);
-    *content = both.p;
-    return own(r, both.p);
-}
-
-static pesc_status content_of(record *r, const json_t *turn, const char *key, const char **text)
-{
-    static const char *const calls[] = { "tool_calls", "function_call" };
-    const json_t *v = json_object_get(turn, key);
-    for (size_t i = 0; i < 2; i++) {
-        const json_t *call = json_object_get(turn, calls[i]);
-        if (json_array_size(call) > 0 || json_object_size(call) > 0)
-            return fail(PESC_FORMAT,
-                        "%s: calls of tools are not in any built-in chat format; write them into "
-                        "%s as the model is to write them",
-                        calls[i], key);
-    }
-    return json_is_array(v) ? join_parts(r, v, text) : text_of(turn, key, true, text);
-}
-
-/* One turn of a conversation, appended to the record. */
-static pesc_status read_turn(record *r, const record_format *f, const json_t *turn)
-{
-    const char *name, *content;
-    bool masked;
-    if (!json_is_object(turn))
-        return fail(PESC_FORMAT, "found %s, expected a turn", json_kind(turn));
-    TRY(text_of(turn, f->prompt[0], true, &name));
-    TRY(content_of(r, turn, f->prompt[1], &content));
-    TRY(is_masked(turn, &masked));
-    const char *role = role_of(name);
-    if (!role)
-        return fail(PESC_FORMAT,
-                    "%s: found \"%.40s\", expected system, user, assistant, tool or function "
-                    "(human and gpt are read too)",
-                    f->prompt[0], name);
-    if (strcmp(role, "assistant") == 0)
-        TRY(add_reasoning(r, turn, &content));
-    say(r, role, content);
-    r->masked[r->n - 1] = masked;
-    return PESC_OK;
-}
-
-/* What the assistant may call: a list, or, as LLaMA-Factory has it, the text of one. */
-static pesc_status read_tools(record *r, const json_t *v)
-{
-    json_t *tools = json_object_get(v, "tools");
-    const char *text = json_string_value(tools);
-    if (!tools || json_is_null(tools) || (text && !*text))
-        return PESC_OK;
-    if (text)
-        TRY(json_parse(&r->tools, text, json_string_length(tools), "tools"));
-    else
-        r->tools = json_incref(tools);
-    if (!json_is_array(r->tools))
-        return fail(PESC_FORMAT, "tools: found %s, expected a list", json_kind(r->tools));
-    if (json_array_size(r->tools) == 0) {
-        json_decref(r->tools);
-        r->tools = NULL;
-    }
-    return PESC_OK;
-}
-
 static pesc_status read_messages(record *r, const record_format *f, const json_t *v)
 {
-    const json_t *list = json_object_get(v, f->needs[0]);
-    if (!json_is_array(list) || json_array_size(list) == 0)
-        return fail(PESC_FORMAT, "%s: found %s, expected a list of turns", f->needs[0],
-                    json_is_array(list) ? "an empty list" : json_kind(list));
     const char *system;
     TRY(text_of(v, f->system, false, &system));
-    TRY(read_tools(r, v));
-    TRY(room(r, json_array_size(list) + 1));
+    TRY(turns_tools(r, v));
     if (system && *system)
-        say(r, "system", system);
-    for (size_t i = 0; i < json_array_size(list); i++) {
-        pesc_status s = read_turn(r, f, json_array_get(list, i));
-        char why[1024];
-        snprintf(why, sizeof why, "%s", pesc_last_error());
-        if (s == PESC_FORMAT)
-            return fail(s, "%s[%zu]: %s", f->needs[0], i, why);
-        TRY(s);
+        TRY(say(r, "system", system));
+    return turns_read(r, json_object_get(v, f->needs[0]), f->needs[0], f->prompt[0], f->prompt[1]);
+}
+
+/* A prompt and a completion that are lists of messages: the answers of the prompt are not trained.
+ */
+static pesc_status read_dialogue(record *r, const record_format *f, const json_t *v)
+{
+    TRY(turns_tools(r, v));
+    for (int i = 0; i < 2; i++) {
+        TRY(turns_read(r, json_object_get(v, f->needs[i]), f->needs[i], f->prompt[0],
+                       f->prompt[1]));
+        if (i == 0)
+            memset(r->masked, 1, r->n);
     }
     return PESC_OK;
 }
@@ -461,23 +355,20 @@ static pesc_status read_camelidae(record *r, const record_format *f, const json_
     TRY(text_of(v, "instruction", false, &system));
     if (corpus && *corpus) {
         r->kind = RECORD_TEXT;
-        TRY(room(r, 1));
-        say(r, "text", corpus);
-        return PESC_OK;
+        return say(r, "text", corpus);
     }
     const json_t *list = json_object_get(v, f->needs[0]);
     if (!json_is_array(list) || json_array_size(list) == 0)
         return fail(PESC_FORMAT, "conversation: found %s, expected a list of turns",
                     json_is_array(list) ? "an empty list" : json_kind(list));
-    TRY(room(r, 2 * json_array_size(list) + 1));
     if (system && *system)
-        say(r, "system", system);
+        TRY(say(r, "system", system));
     for (size_t i = 0; i < json_array_size(list); i++) {
         const json_t *turn = json_array_get(list, i);
         TRY(text_of(turn, "input", true, &text));
-        say(r, "user", text);
+        TRY(say(r, "user", text));
         TRY(text_of(turn, "output", true, &text));
-        say(r, "assistant", text);
+        TRY(say(r, "assistant", text));
     }
     return PESC_OK;
 }
@@ -515,19 +406,16 @@ static pesc_status read_ids(record *r, const record_format *f, const json_t *v)
     return ids_of(v, f->needs[1], -100, r->n_ids, &r->labels);
 }
 
-pesc_status record_read(record *r, const record_format *f, const json_t *v, bool keep_reasoning)
+pesc_status record_read(record *r, const record_format *f, const json_t *v)
 {
-    *r = (record){ .kind = f->kind, .keep_reasoning = keep_reasoning };
+    *r = (record){ .kind = f->kind };
     return f->read(r, f, v);
 }
 
 void record_free(record *r)
 {
-    for (size_t i = 0; i < r->n_owned; i++)
-        mem_free(r->owned[i]);
-    mem_free(r->owned);
     json_decref(r->tools);
-    mem_free(r->messages);
+    json_decref(r->messages);
     mem_free(r->masked);
     mem_free(r->ids);
     mem_free(r->labels);

@@ -19,15 +19,13 @@ typedef enum record_kind {
 
 typedef struct record {
     record_kind kind;
-    pesc_message *messages; /* strings borrowed from the JSON, or from `owned` */
-    unsigned char *masked;  /* one a message: an answer that is not trained */
-    size_t n;
-    json_t *tools;                 /* an array, for the template; NULL: none */
-    bool keep_reasoning, left_out; /* left_out: some message has reasoning that was not kept */
-    int32_t *ids, *labels;         /* RECORD_IDS; labels -100: not trained */
+    json_t *messages;      /* [n] objects of the record's own: as chat_request has them */
+    unsigned char *masked; /* [n]: an answer that is not trained */
+    size_t n, cap;
+    json_t *tools;         /* an array, for the template; NULL: none */
+    unsigned n_calls;      /* of functions that came without an id and were given one */
+    int32_t *ids, *labels; /* RECORD_IDS; labels -100: not trained */
     size_t n_ids;
-    char **owned;
-    size_t n_owned;
 } record;
 
 const record_format *record_format_find(const char *name); /* NULL: unknown */
@@ -41,12 +39,16 @@ pesc_status record_formats(source *src, const char *name, const record_format **
 /* The row a first record fits; NULL when none (see pesc_last_error for what was found). */
 const record_format *record_format_detect(const json_t *v);
 
-/* keep_reasoning: reasoning_content of an assistant's message is written before its content,
- * between <think> and </think>; else it is left out. Fails with a sentence that begins with the
- * field
- * ("output: is missing; found ..."); the caller puts the place before it. `r` borrows from `v`;
- * free it with record_free() even after a failure. */
-pesc_status record_read(record *r, const record_format *f, const json_t *v, bool keep_reasoning);
+/* Fails with a sentence that begins with the field ("output: is missing; found ..."); the caller
+ * puts the place before it. Free it with record_free() even after a failure. */
+pesc_status record_read(record *r, const record_format *f, const json_t *v);
 void record_free(record *r);
+
+/* Appends a message, which it takes, also where it fails. */
+pesc_status record_add(record *r, json_t *message, bool masked);
+/* The text of a message of one; "" where it has none, or parts. */
+const char *record_text(const record *r, size_t i);
+/* Whether a message is an answer: what the assistant says. */
+bool record_is_answer(const record *r, size_t i);
 
 #endif

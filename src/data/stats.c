@@ -103,16 +103,21 @@ static pesc_status add_unused(stats_list *unused, uint64_t index)
 static pesc_status count(dataset *d, uint64_t index, lengths *l, pesc_data_report *r,
                          stats_list *unused)
 {
-    sequence q = { 0 };
-    size_t n;
-    pesc_status s = dataset_check(d, index, &q, &n);
+    const sequence *samples;
+    size_t n, n_samples;
+    uint64_t trained = 0;
+    bool over = false;
+    pesc_status s = dataset_check(d, index, &samples, &n_samples, &n);
     if (s != PESC_OK && s != PESC_FORMAT)
         return s;
-    bool read = q.ids != NULL; /* even if it cannot be used */
-    int32_t trained = read ? dataset_targets(&q) : 0;
-    bool over = read && q.n > dataset_how(d)->seq_len;
-    r->tokens += (uint64_t)q.n;
-    r->trained += (uint64_t)trained;
+    bool read = samples != NULL; /* even if it cannot be used */
+    for (size_t i = 0; i < n_samples; i++) {
+        trained += (uint64_t)dataset_targets(&samples[i]);
+        r->tokens += (uint64_t)samples[i].n;
+        over = over || samples[i].n > dataset_how(d)->seq_len;
+        TRY(add_length(l, (size_t)samples[i].n));
+    }
+    r->trained += trained;
     r->over_length += over;
     bool no_sequence = s == PESC_OK && n == 0;
     r->unused += no_sequence;
@@ -122,7 +127,7 @@ static pesc_status count(dataset *d, uint64_t index, lengths *l, pesc_data_repor
         list(r);
     if (no_sequence && unused)
         TRY(add_unused(unused, index));
-    return read ? add_length(l, (size_t)q.n) : PESC_OK;
+    return PESC_OK;
 }
 
 pesc_status stats_read(dataset *d, volatile const int *stop, pesc_data_report *out,

@@ -30,6 +30,28 @@ void template_close(template *t)
     chat_close(t->chat);
 }
 
+static int index_of(const char *const *names, const char *name)
+{
+    int i = 0;
+    while (name && *name && names[i] && strcmp(names[i], name) != 0)
+        i++;
+    return i;
+}
+
+pesc_status template_how_find(template_how *how, const char *reasoning, const char *turns)
+{
+    static const char *const uses[] = { "keep", "last", "drop", "mask", NULL };
+    static const char *const answers[] = { "all", "last", "split", NULL };
+    int use = index_of(uses, reasoning), answer = index_of(answers, turns);
+    if (!uses[use])
+        return fail(PESC_USAGE, "reasoning: found \"%.40s\", expected keep, last, drop or mask",
+                    reasoning);
+    if (!answers[answer])
+        return fail(PESC_USAGE, "turns: found \"%.40s\", expected all, last or split", turns);
+    *how = (template_how){ (reasoning_use)use, (turns_use)answer };
+    return PESC_OK;
+}
+
 bool template_takes_tools(const template *t)
 {
     return chat_takes_tools(t->chat);
@@ -44,6 +66,7 @@ void rendering_free(rendering *r)
 {
     mem_free(r->ids.ids);
     mem_free(r->labels);
+    mem_free(r->ends);
     *r = (rendering){ 0 };
 }
 
@@ -104,37 +127,126 @@ static pesc_status put_id(rendering *out, int32_t id, bool trained)
     return label(out, from, trained);
 }
 
-static pesc_status render_chat(const template *t, const record *r, rendering *out)
+static pesc_status end_sample(rendering *out)
+{
+    if (!mem_room((void **)&out->ends, &out->cap_ends, out->samples, sizeof *out->ends))
+        return fail_nomem("the samples of a record", out->cap_ends * sizeof *out->ends);
+    out->ends[out->samples++] = out->ids.n;
+    return PESC_OK;
+}
+
+/* Labels of the ids from `from` on; an answer without an end token would never teach to stop. */
+static pesc_status label_answers(const template *t, rendering *out, size_t from,
+                                 const unsigned char *trained)
+{
+    TRY(grow_labels(out));
+    bool any = false, ends = false; /* ends: the last answer has an end token */
+    for (size_t i = from; i < out->ids.n; i++) {
+        int32_t id = out->ids.ids[i];
+        bool here = trained[i - from];
+        out->labels[i] = here ? id : TEMPLATE_IGNORE;
+        if (!here)
+            continue;
+        bool end = id == t->eos || tokenizer_is_special(t->tok, id);
+        ends = end || (ends && i > from && trained[i - from - 1]);
+        any = true;
+    }
+    return !any || ends ? PESC_OK
+                        : fail(PESC_USAGE,
+                               "the template \"%s\" ends an answer without an end token, so the "
+                               "model would never learn to stop; choose another template",
+                               template_name(t));
+}
+
+/* Adds a sample: the first n messages, of which those that are not masked are trained. */
+static pesc_status render_messages(const template *t, const template_how *how, const record *r,
+                                   size_t n, const unsigned char *masked, bool *apart,
+                                   rendering *out)
 {
     unsigned char *trained = NULL;
-    const chat_request talk = {
-        .list = r->messages, .n = r->n, .masked = r->masked, .tools = r->tools
-    };
+    size_t from = out->ids.n;
+    json_t *first = json_array();
+    for (size_t i = 0; first && i < n; i++)
+        if (json_array_append(first, json_array_get(r->messages, i)) != 0) {
+            json_decref(first);
+            first = NULL;
+        }
+    if (!first)
+        return fail_nomem("a conversation", n);
+    const chat_request talk = { .messages = first,
+                                .masked = masked,
+                                .tools = r->tools,
+                                .apart = apart,
+                                .reasoning = how->reasoning == REASONING_MASK
+                                                 ? CHAT_REASONING_READ
+                                                 : CHAT_REASONING_TRAINED };
     pesc_status s = chat_write(t->chat, &talk, NULL, &out->ids, &trained);
+    json_decref(first);
     if (s == PESC_USAGE) { /* not what was asked for is wrong, but this record */
         char why[512];
         snprintf(why, sizeof why, "%s", pesc_last_error());
         s = fail(PESC_FORMAT, "%s", why);
     }
     if (s == PESC_OK)
-        s = grow_labels(out);
-    bool any = false, ends = false; /* ends: the last answer has an end token */
-    for (size_t i = 0; s == PESC_OK && i < out->ids.n; i++) {
-        int32_t id = out->ids.ids[i];
-        out->labels[i] = trained[i] ? id : TEMPLATE_IGNORE;
-        if (!trained[i])
-            continue;
-        bool end = id == t->eos || tokenizer_is_special(t->tok, id);
-        ends = end || (ends && i > 0 && trained[i - 1]);
-        any = true;
-    }
+        s = label_answers(t, out, from, trained);
     mem_free(trained);
-    if (s == PESC_OK && any && !ends)
-        s = fail(PESC_USAGE,
-                 "the template \"%s\" ends an answer without an end token, so the "
-                 "model would never learn to stop; choose another template",
-                 template_name(t));
+    return s == PESC_OK ? end_sample(out) : s;
+}
+
+static bool is_trained(const record *r, size_t i)
+{
+    return record_is_answer(r, i) && !r->masked[i];
+}
+
+/* A sample for each answer from number `from` on. REASONING_LAST: those before it have none. */
+static pesc_status render_apart(const template *t, const template_how *how, record *r, size_t from,
+                                rendering *out)
+{
+    unsigned char *masked = mem_alloc(r->n, 1);
+    pesc_status s = masked ? PESC_OK : fail_nomem("a conversation", r->n);
+    for (size_t i = from; s == PESC_OK && i < r->n; i++) {
+        memset(masked, 1, r->n);
+        masked[i] = 0;
+        if (is_trained(r, i))
+            s = render_messages(t, how, r, i + 1, masked, NULL, out);
+        if (s == PESC_OK && how->reasoning == REASONING_LAST)
+            s = chat_drop_reasoning(json_array_get(r->messages, i));
+    }
+    mem_free(masked);
     return s;
+}
+
+static pesc_status drop_reasoning(const template_how *how, record *r)
+{
+    size_t last = r->n;
+    while (last > 0 && !record_is_answer(r, last - 1))
+        last--;
+    bool all = how->reasoning == REASONING_DROP;
+    bool some = how->reasoning == REASONING_LAST && how->turns != TURNS_SPLIT;
+    for (size_t i = 0; (all || some) && i < r->n; i++)
+        if (all || i + 1 != last)
+            TRY(chat_drop_reasoning(json_array_get(r->messages, i)));
+    return PESC_OK;
+}
+
+static pesc_status render_chat(const template *t, const template_how *how, record *r,
+                               rendering *out)
+{
+    bool apart = false;
+    size_t last = r->n;
+    TRY(drop_reasoning(how, r));
+    while (last > 0 && !is_trained(r, last - 1))
+        last--;
+    if (how->turns == TURNS_SPLIT && last > 0)
+        return render_apart(t, how, r, 0, out);
+    if (how->turns == TURNS_LAST && last > 0)
+        return render_apart(t, how, r, last - 1, out);
+    pesc_status s = render_messages(t, how, r, r->n, r->masked, &apart, out);
+    if (s == PESC_OK || s == PESC_NOMEM || !apart || last == 0)
+        return s;
+    out->ids.n = 0;
+    out->split = true;
+    return render_apart(t, how, r, 0, out);
 }
 
 static pesc_status render_ids(const record *r, rendering *out)
@@ -146,25 +258,30 @@ static pesc_status render_ids(const record *r, rendering *out)
     return PESC_OK;
 }
 
-pesc_status template_render(const template *t, const record *r, rendering *out)
+static pesc_status render_text(const template *t, const record *r, rendering *out)
 {
-    out->ids.n = 0;
-    if (r->kind == RECORD_IDS)
-        return render_ids(r, out);
-    if (!t->tok)
-        return fail(PESC_UNSUPPORTED,
-                    "the model has no tokenizer, so only records of input_ids and "
-                    "labels can be trained on");
-    if (r->kind == RECORD_CHAT)
-        return render_chat(t, r, out);
     TRY(put_id(out, t->bos, false));
     size_t from = out->ids.n;
-    const char *text = r->messages[0].content;
+    const char *text = record_text(r, 0);
     if (r->kind == RECORD_COMPLETION) {
-        TRY(put_completion(t, out, text, r->messages[1].content));
+        TRY(put_completion(t, out, text, record_text(r, 1)));
     } else {
         TRY(tokenizer_encode(t->tok, text, strlen(text), 0, &out->ids));
         TRY(label(out, from, true));
     }
     return put_id(out, t->eos, true);
+}
+
+pesc_status template_render(const template *t, const template_how *how, record *r, rendering *out)
+{
+    out->ids.n = out->samples = 0;
+    out->split = false;
+    if (r->kind != RECORD_IDS && !t->tok)
+        return fail(PESC_UNSUPPORTED,
+                    "the model has no tokenizer, so only records of input_ids and "
+                    "labels can be trained on");
+    if (r->kind == RECORD_CHAT)
+        return render_chat(t, how, r, out);
+    TRY(r->kind == RECORD_IDS ? render_ids(r, out) : render_text(t, r, out));
+    return end_sample(out);
 }

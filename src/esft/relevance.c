@@ -171,10 +171,12 @@ static pesc_status add_sequence(scorer *s, const int32_t *ids, int32_t n)
 
 static pesc_status add_record(scorer *s, uint64_t index)
 {
-    sequence q;
-    TRY(dataset_whole(s->data, index, &q));
-    for (int32_t at = 0; at < q.n; at += s->seq_len)
-        TRY(add_sequence(s, q.ids + at, q.n - at < s->seq_len ? q.n - at : s->seq_len));
+    const sequence *samples;
+    size_t n;
+    TRY(dataset_samples(s->data, index, &samples, &n));
+    for (const sequence *q = samples; q < samples + n; q++)
+        for (int32_t at = 0; at < q->n; at += s->seq_len)
+            TRY(add_sequence(s, q->ids + at, q->n - at < s->seq_len ? q->n - at : s->seq_len));
     s->records++;
     return PESC_OK;
 }

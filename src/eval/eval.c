@@ -63,8 +63,9 @@ static bool is_ours(const evaluation *e, uint64_t index)
 
 /* ---- a record ---- */
 
-/* A record as a question. Its last run of trained tokens is the answer, everything before that the
- * prompt; the end token after the answer belongs to it but is not part of its text. */
+/* A record as a question; of several samples the last. Its last run of trained tokens is the
+ * answer, everything before that the prompt; the end token after the answer belongs to it but is
+ * not part of its text. */
 typedef struct prompt_answer {
     const int32_t *ids, *labels;
     size_t n, first, end; /* the answer: ids[first..end) */
@@ -72,9 +73,11 @@ typedef struct prompt_answer {
 
 static pesc_status read_record(evaluation *e, uint64_t index, prompt_answer *q)
 {
-    sequence whole;
-    TRY(dataset_whole(e->data, index, &whole));
-    *q = (prompt_answer){ .ids = whole.ids, .labels = whole.labels, .n = (size_t)whole.n };
+    const sequence *samples;
+    size_t n;
+    TRY(dataset_samples(e->data, index, &samples, &n));
+    const sequence *last = &samples[n - 1];
+    *q = (prompt_answer){ .ids = last->ids, .labels = last->labels, .n = (size_t)last->n };
     q->end = q->n;
     while (q->end > 0 && q->labels[q->end - 1] < 0)
         q->end--;
@@ -113,6 +116,20 @@ static pesc_status domain_of(evaluation *e, uint64_t index, size_t *number)
 }
 
 /* A label is at its own position; a target is at the position that predicts it. */
+static pesc_status score_samples(evaluation *e, scorer *with, uint64_t index, bool *too_long)
+{
+    const sequence *samples;
+    size_t n;
+    TRY(dataset_samples(e->data, index, &samples, &n));
+    for (size_t i = 0; i < n; i++)
+        *too_long = *too_long || samples[i].n > e->s->n_ctx;
+    for (size_t i = 0; !*too_long && is_ours(e, index) && i < n; i++)
+        if (samples[i].n > 1)
+            TRY(scorer_add(with, samples[i].ids, samples[i].labels + 1, samples[i].n - 1,
+                           &e->outcomes[index].score));
+    return PESC_OK;
+}
+
 static pesc_status score_record(evaluation *e, scorer *with, uint64_t index)
 {
     prompt_answer q;
@@ -122,13 +139,13 @@ static pesc_status score_record(evaluation *e, scorer *with, uint64_t index)
     pesc_eval_score *d = &e->out->domains[number];
     if (e->opt->limit && d->records >= (uint64_t)e->opt->limit)
         return PESC_OK;
-    TRY(read_record(e, index, &q));
-    if (q.n > (size_t)e->s->n_ctx) {
+    bool too_long = false;
+    TRY(score_samples(e, with, index, &too_long));
+    if (too_long) {
         e->out->too_long++;
         return PESC_OK;
     }
-    if (q.n > 1 && is_ours(e, index))
-        TRY(scorer_add(with, q.ids, q.labels + 1, (int32_t)q.n - 1, &e->outcomes[index].score));
+    TRY(read_record(e, index, &q));
     e->domain[index] = (unsigned char)number;
     d->records++;
     int32_t need = (int32_t)q.first + answer_limit(e, &q);

@@ -13,14 +13,28 @@ void record_stream_close(record_stream *s)
     pack_close(s->pack);
 }
 
-pesc_status record_stream_add(record_stream *s, uint64_t index, uintptr_t tag, int32_t *n)
+static int32_t length(const record_stream *s, size_t i)
 {
-    sequence q;
-    TRY(dataset_whole(s->data, index, &q));
-    *n = q.n < s->most ? q.n : s->most;
-    if (*n == 0)
-        return PESC_OK;
-    return pack_push(s->pack, &(pack_item){ .ids = q.ids, .n = *n, .tag = tag }, s->run, s->ud);
+    return s->samples[i].n < s->most ? s->samples[i].n : s->most;
+}
+
+pesc_status record_stream_read(record_stream *s, uint64_t index, uint64_t *n)
+{
+    *n = 0;
+    TRY(dataset_samples(s->data, index, &s->samples, &s->n_samples));
+    for (size_t i = 0; i < s->n_samples; i++)
+        *n += (uint64_t)length(s, i);
+    return PESC_OK;
+}
+
+pesc_status record_stream_add(record_stream *s, uintptr_t tag)
+{
+    for (size_t i = 0; i < s->n_samples; i++) {
+        const pack_item item = { .ids = s->samples[i].ids, .n = length(s, i), .tag = tag };
+        if (item.n > 0)
+            TRY(pack_push(s->pack, &item, s->run, s->ud));
+    }
+    return PESC_OK;
 }
 
 pesc_status record_stream_end(record_stream *s)

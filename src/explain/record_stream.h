@@ -8,7 +8,9 @@
 typedef struct record_stream {
     dataset *data;
     packer *pack;
-    int32_t most; /* tokens of a record and of a forward */
+    int32_t most;            /* tokens of a sample of a record and of a forward */
+    const sequence *samples; /* of the record that was read last */
+    size_t n_samples;
     pack_run run;
     void *ud; /* of run */
 } record_stream;
@@ -17,9 +19,10 @@ typedef struct record_stream {
 pesc_status record_stream_open(record_stream *s, const dataset_options *how);
 void record_stream_close(record_stream *s);
 
-/* Adds a record, cut to `most` tokens; run() gets what was packed before where it does not fit.
- * *n: its tokens; 0: it was left out. */
-pesc_status record_stream_add(record_stream *s, uint64_t index, uintptr_t tag, int32_t *n);
+/* Reads a record, whose samples are cut to `most` tokens each. *n: its tokens. */
+pesc_status record_stream_read(record_stream *s, uint64_t index, uint64_t *n);
+/* Adds it; run() gets what was packed before where it does not fit. */
+pesc_status record_stream_add(record_stream *s, uintptr_t tag);
 pesc_status record_stream_end(record_stream *s); /* runs the last forward */
 
 #endif

@@ -92,18 +92,19 @@ static pesc_status forward(void *ud, const micro_batch *b)
 
 static pesc_status add_record(tally *t, uint64_t index)
 {
-    size_t domain;
-    int32_t n;
+    size_t domain, tag = t->records.n;
+    uint64_t n;
     TRY(domain_of(t, index, &domain));
     pesc_routes_domain *d = &t->out->domains[domain];
     if (t->opt->limit && d->records >= (uint64_t)t->opt->limit)
         return PESC_OK;
-    TRY(record_stream_add(&t->in, index, t->records.n, &n));
+    TRY(record_stream_read(&t->in, index, &n));
     if (n == 0)
         return PESC_OK;
     d->records++;
-    d->tokens += (uint64_t)n;
-    return divergence_add(&t->records, shape_of(t->out), domain);
+    d->tokens += n;
+    TRY(divergence_add(&t->records, shape_of(t->out), domain));
+    return record_stream_add(&t->in, tag);
 }
 
 /* ---- results ---- */

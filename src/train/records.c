@@ -92,10 +92,10 @@ static void key_of(const pesc_trainer *t, const dataset *d, char out[17])
 {
     const dataset_options *o = dataset_how(d);
     char text[256];
-    int n = snprintf(text, sizeof text, "%s %s %016llx %llu %llu %d %d %d %d", PESC_VERSION,
+    int n = snprintf(text, sizeof text, "%s %s %016llx %llu %llu %d %d %d %d %s %s", PESC_VERSION,
                      t->files.saver.about.tokenizer_hash, (unsigned long long)dataset_hash(d),
                      (unsigned long long)dataset_count(d), (unsigned long long)o->seed, o->seq_len,
-                     (int)o->over, o->vocab, (int)o->keep_reasoning);
+                     (int)o->over, o->vocab, (int)o->keep_reasoning, o->reasoning, o->turns);
     str_hex(out, XXH3_64bits(text, (size_t)n));
 }
 

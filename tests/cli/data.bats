@@ -249,13 +249,16 @@ run_lora() { pesc train "$D/model" --method lora --lora-r 2 --seq-len 64 --batch
     printf '{"messages": [{"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}, {"role": "tool", "content": "42"}, {"role": "assistant", "content": "c", "reasoning_content": "why"}]}\n' > "$f"
     pesc data inspect "$D/model" --data "$f"
     [ "$status" = 0 ]
-    [ "$stderr" = "pesc: note: $f:1: reasoning_content is left out; --keep-reasoning keeps it" ]
+    [ -z "$stderr" ]
     [[ $output == *$'user\na\nb<|im_end|>'* ]]
     [[ $output == *$'<|im_start|>tool\n42<|im_end|>'* ]]
-    has '^⟦c<\|im_end\|>⟧'
-    pesc data inspect "$D/model" --data "$f" --keep-reasoning
-    [ -z "$stderr" ]
     [[ $output == *$'⟦<think>\nwhy\n</think>\n\nc<|im_end|>⟧'* ]]
+    pesc data inspect "$D/model" --data "$f" --reasoning drop
+    has '^⟦c<\|im_end\|>⟧'
+    pesc data inspect "$D/model" --data "$f" --keep-reasoning false
+    has '^⟦c<\|im_end\|>⟧'
+    pesc data inspect "$D/model" --data "$f" --reasoning mask
+    [[ $output == *$'⟦<think>\n⟧why⟦\n</think>\n\nc<|im_end|>⟧'* ]]
     pesc data check "$D/model" --data "$f" --template vicuna
     [ "$status" = 3 ]
     [[ $stderr == *"$f:1: message 2 is from a tool, which the chat format vicuna has no place for: "* ]]
@@ -425,4 +428,45 @@ PY
     has "load\('openai/gsm8k', 'main'\)"
     pesc data fetch gsm9k
     fails 2 'data fetch: found "gsm9k", expected one of the names that pesc data fetch lists'
+}
+
+@test "data: calls of tools, their results and reasoning in the model's own template" {
+    local m=$BATS_TEST_TMPDIR/m f=$BATS_TEST_TMPDIR/c.jsonl
+    mkdir "$m"
+    cp "$D/tok/tokenizer.json" "$D/tok/tokenizer_config.json" "$m"
+    cat > "$m/chat_template.jinja" <<'JINJA'
+{%- set ns = namespace(last=-1) -%}
+{%- for m in messages -%}{%- if m.role == 'user' -%}{%- set ns.last = loop.index0 -%}{%- endif -%}{%- endfor -%}
+{%- for m in messages -%}
+{{- '<|im_start|>' + m.role + '\n' -}}
+{%- if m.reasoning_content and loop.index0 > ns.last -%}{{- '[' + m.reasoning_content + ']' -}}{%- endif -%}
+{{- m.content or '' -}}
+{%- for c in m.tool_calls or [] -%}{{- c.function.name + (c.function.arguments | tojson) -}}{%- endfor -%}
+{{- '<|im_end|>' -}}
+{%- endfor -%}
+{%- if add_generation_prompt -%}{{- '<|im_start|>assistant\n' -}}{%- endif -%}
+JINJA
+    echo '{"messages":[{"role":"user","content":"a"},{"role":"assistant","content":null,"reasoning":"why","tool_calls":[{"id":"1","type":"function","function":{"name":"f","arguments":{"x":1,"y":null}}}]},{"role":"tool","tool_call_id":"1","content":"42"},{"role":"assistant","content":"b","thinking":"so"}]}' > "$f"
+    pesc data inspect "$m" --data "$f"
+    [ -z "$stderr" ]
+    has 'a<\|im_end\|><\|im_start\|>assistant$'
+    [[ $output == *$'⟦[why]f{"x": 1}<|im_end|>⟧<|im_start|>tool\n42<|im_end|><|im_start|>assistant\n⟦[so]b<|im_end|>⟧'* ]]
+    pesc data inspect "$m" --data "$f" --turns last --reasoning mask
+    [[ $output == *$'[why]f{"x": 1}<|im_end|><|im_start|>tool\n42<|im_end|><|im_start|>assistant\n⟦[⟧so⟦]b<|im_end|>⟧'* ]]
+    pesc data inspect "$m" --data "$f" --turns split --reasoning last
+    [[ $output == *$'⟦[why]f{"x": 1}<|im_end|>⟧<|im_start|>user'*$'f{"x": 1}<|im_end|><|im_start|>tool\n42<|im_end|><|im_start|>assistant\n⟦[so]b<|im_end|>⟧'* ]]
+    # a question that takes earlier thoughts away: each answer is a sample of its own
+    echo '{"messages":[{"role":"user","content":"a"},{"role":"assistant","content":"b","thinking":"why"},{"role":"user","content":"c"},{"role":"assistant","content":"d"}]}' > "$f"
+    pesc data inspect "$m" --data "$f"
+    [[ $stderr == "pesc: note: $f:1: the template writes an answer in another way when messages follow it, so each answer of such a record is a sample of its own, as with --turns split" ]]
+    [[ $output == *$'⟦[why]b<|im_end|>⟧<|im_start|>user\na'*$'assistant\nb<|im_end|><|im_start|>user\nc<|im_end|><|im_start|>assistant\n⟦d<|im_end|>⟧'* ]]
+    # ShareGPT, and a built-in format that has no place for calls
+    echo '{"conversations":[{"from":"human","value":"a"},{"from":"function_call","value":"{\"name\":\"g\",\"arguments\":{}}"},{"from":"observation","value":"7"},{"from":"gpt","value":"b"}]}' > "$f"
+    pesc data inspect "$m" --data "$f"
+    [[ $output == *$'⟦g{}<|im_end|>⟧<|im_start|>tool\n7<|im_end|>'* ]]
+    pesc data check "$m" --data "$f" --template chatml
+    [ "$status" = 3 ]
+    [[ $stderr == *"$f:1: message 2: tool_calls: the chat format \"chatml\" cannot write calls of tools: "* ]]
+    pesc data mix --general "$f" --counts 1,0,0 -o "$BATS_TEST_TMPDIR/mixed.jsonl" -q
+    grep -q '"tool_calls":\[{"function":{"name":"g","arguments":{}},"type":"function","id":"call00001"}\]' "$BATS_TEST_TMPDIR/mixed.jsonl"
 }

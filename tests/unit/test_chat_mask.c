@@ -481,41 +481,71 @@ static int set_up(void **state)
     return 0;
 }
 
-/* How the template writes parts of a message, and arguments of calls. */
-static void learns_what_the_template_reads(void **state)
+/* Calls and thoughts in the manner of Qwen3: thoughts of the last question alone. */
+#define THINKS                                                                                     \
+    "{% set ns = namespace(last=-1) %}{% for m in messages %}{% if m.role == 'user' %}"            \
+    "{% set ns.last = loop.index0 %}{% endif %}{% endfor %}{% for m in messages %}"                \
+    "{% if m.role != 'tool' %}{{ '<|im_start|>' + m.role + '\n' }}"                                \
+    "{% if m.reasoning_content and loop.index0 > ns.last %}{{ '[' + m.reasoning_content + ']' }}"  \
+    "{% endif %}{{ m.content or '' }}{% for c in m.tool_calls or [] %}"                            \
+    "{{ c.function.name + c.function.arguments | tojson }}{% endfor %}{{ '<|im_end|>\n' }}"        \
+    "{% endif %}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}"         \
+    "{% endif %}"
+#define CALL(name)                                                                                 \
+    "{\"role\":\"assistant\",\"content\":null,\"thinking\":\"why\",\"tool_calls\":[{\"type\":"     \
+    "\"function\","                                                                                \
+    "\"function\":{\"name\":\"" name "\",\"arguments\":\"{\\\"a\\\":1}\"}}]}"
+
+static const char *thinks = THINKS;
+
+static void expect_thinking(const char *talk_text, chat_reasoning how, bool apart,
+                            const char *expected)
+{
+    tokenizer *t = open_text(thinks);
+    json_t *talk;
+    id_list ids = { 0 };
+    unsigned char *trained = NULL;
+    bool is_apart = false;
+    str out = { 0 };
+    must(json_parse(&talk, talk_text, strlen(talk_text), "talk"));
+    const chat_request r = { .messages = talk, .reasoning = how, .apart = &is_apart };
+    pesc_status s = encode(t, &r, &ids, &trained);
+    if (s == PESC_OK)
+        show(t, &ids, trained, &out);
+    else
+        str_puts(&out, pesc_last_error());
+    assert_non_null(strstr(out.p, expected));
+    assert_int_equal(is_apart, apart);
+    str_free(&out);
+    mem_free(ids.ids);
+    mem_free(trained);
+    json_decref(talk);
+    tokenizer_close(t);
+}
+
+#define SAYS(role, text) "{\"role\":\"" role "\",\"content\":\"" text "\"}"
+#define ASKED "(<|im_start|>)user\nq(<|im_end|>)\n(<|im_start|>)assistant\n"
+
+static void trains_calls_and_reasoning(void **state)
 {
     (void)state;
-#define PARTS(joint)                                                                               \
-    "{% for m in messages %}{% if m.content is string %}{{ m.content }}{% else %}"                 \
-    "{% for p in m.content %}{{ p.text | trim }}" joint "{% endfor %}{% endif %}{% endfor %}"
-#define CALLS(arguments)                                                                           \
-    "{% for m in messages %}{{ m.content }}{% for c in m.tool_calls or [] %}"                      \
-    "{{ c.function.name + ':' }}{{ " arguments " }}{% endfor %}{% endfor %}"
-    static const struct {
-        const char *template, *joint;
-        bool text_arguments;
-    } rows[] = {
-        { PARTS(""), "", false },
-        { PARTS("{{ '\n\n' if not loop.last }}"), "\n\n", false },
-        { PARTS("|"), "\n", false },
-        { CHATML, "\n", false },
-        { "{{ messages[0].content }}", "\n", false },
-        { CALLS("c.function.arguments | tojson"), "\n", false },
-        { CALLS("c.function.arguments"), "\n", true },
-        { CALLS("c.function.arguments + '.'"), "\n", true },
-        { CALLS("c.function.arguments if c.function.arguments is string else "
-                "c.function.arguments | tojson"),
-          "\n", false },
-    };
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        tokenizer *t = open_text(rows[i].template);
-        chat_writer *w;
-        must(chat_open(&w, t, NULL, NULL));
-        assert_string_equal(chat_joint(w), rows[i].joint);
-        assert_int_equal(chat_takes_text_arguments(w), rows[i].text_arguments);
-        chat_close(w);
-        tokenizer_close(t);
-    }
+    static const char call[] = "[" SAYS("user", "q") "," CALL("f") "]";
+    expect_thinking(call, CHAT_REASONING_TRAINED, false, ASKED "^[why]f{\"a\": 1}(<|im_end|>)$");
+    expect_thinking(call, CHAT_REASONING_READ, false, ASKED "^[$why^]f{\"a\": 1}(<|im_end|>)$");
+    /* a later question takes the thought away: as given that is the template's affair */
+    static const char later[] = "[" SAYS("user", "q") "," CALL("f") "," SAYS("user", "r") "]";
+    expect_thinking(later, CHAT_REASONING_GIVEN, false, ASKED "^f{\"a\": 1}(<|im_end|>)$");
+    expect_thinking(later, CHAT_REASONING_TRAINED, true,
+                    "message 2: the chat template leaves out "
+                    "its reasoning");
+    /* what is lost is not trained around */
+    expect_thinking(
+        "[" SAYS("user", "q") "," CALL("f") "," SAYS("tool", "42") "," SAYS("assistant", "x") "]",
+        CHAT_REASONING_GIVEN, false,
+        "message 3: the chat template writes nothing of a message of the role \"tool\"");
+    thinks = CHATML;
+    expect_thinking(call, CHAT_REASONING_GIVEN, false,
+                    "message 2: tool_calls: the chat template does not write the call of \"f\"");
 }
 
 int main(void)
@@ -537,7 +567,7 @@ int main(void)
         cmocka_unit_test(reads_the_files_beside_it),
         cmocka_unit_test(agrees_with_built_in_formats),
         cmocka_unit_test(every_allocation_may_fail),
-        cmocka_unit_test(learns_what_the_template_reads),
+        cmocka_unit_test(trains_calls_and_reasoning),
     };
     return cmocka_run_group_tests(tests, set_up, NULL);
 }

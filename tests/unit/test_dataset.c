@@ -182,10 +182,13 @@ static void splits_off_a_part(void **state)
         assert_int_equal(dataset_count(d), 45);
         int32_t last = -1;
         for (uint64_t i = 0; i < 5; i++) {
-            sequence whole;
-            must(dataset_whole(v, i, &whole));
+            const sequence *samples;
+            size_t n_samples;
+            must(dataset_samples(v, i, &samples, &n_samples));
+            assert_int_equal(n_samples, 1);
+            int32_t whole = samples[0].ids[0];
             must(dataset_at(v, i, &list, &n));
-            assert_int_equal(list[0].ids[0], whole.ids[0]);
+            assert_int_equal(list[0].ids[0], whole);
             assert_true(list[0].ids[0] > last); /* in the order of the file, never shuffled */
             last = list[0].ids[0];
             held[round][last] = true;

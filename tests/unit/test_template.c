@@ -8,6 +8,7 @@
 static tokenizer *tok;
 static template look;
 static rendering out;
+static const template_how how;
 
 static int open_all(void **state)
 {
@@ -26,10 +27,14 @@ static int close_all(void **state)
 
 static void render(record_kind kind, const char *first, const char *second)
 {
-    pesc_message m[] = { { "user", first }, { "assistant", second } };
-    unsigned char masked[2] = { 0 };
-    record r = { .kind = kind, .messages = m, .masked = masked, .n = second ? 2 : 1 };
-    must(template_render(&look, &r, &out));
+    record r = { .kind = kind };
+    must(record_add(&r, json_pack("{ssss}", "role", "user", "content", first), false));
+    if (second)
+        must(record_add(&r, json_pack("{ssss}", "role", "assistant", "content", second), false));
+    must(template_render(&look, &how, &r, &out));
+    record_free(&r);
+    assert_int_equal(out.samples, 1);
+    assert_int_equal(out.ends[0], out.ids.n);
     for (size_t i = 0; i < out.ids.n; i++)
         assert_true(out.labels[i] == TEMPLATE_IGNORE || out.labels[i] == out.ids.ids[i]);
 }
@@ -108,12 +113,12 @@ static void only_answers_are_trained(void **state)
     size_t n = out.ids.n;
     assert_int_equal(out.labels[n - 1], tokenizer_eos(tok));
     assert_int_equal(out.labels[0], TEMPLATE_IGNORE);
-    pesc_message m[] = {
-        { "user", "a" }, { "assistant", "b" }, { "user", "c" }, { "assistant", "d" }
-    };
-    unsigned char masked[] = { 0, 1, 0, 0 };
-    record r = { .kind = RECORD_CHAT, .messages = m, .masked = masked, .n = 4 };
-    must(template_render(&look, &r, &out));
+    record r = { .kind = RECORD_CHAT };
+    for (int i = 0; i < 4; i++)
+        must(record_add(
+            &r, json_pack("{ssss}", "role", i % 2 ? "assistant" : "user", "content", "b"), i == 1));
+    must(template_render(&look, &how, &r, &out));
+    record_free(&r);
     size_t runs = 0;
     for (size_t i = 1; i < out.ids.n; i++)
         runs += out.labels[i] != TEMPLATE_IGNORE && out.labels[i - 1] == TEMPLATE_IGNORE;
@@ -145,9 +150,10 @@ static void unknown_names_are_refused(void **state)
     must_fail(template_open(&t, tok, "nonsense", NULL), PESC_USAGE,
               "found \"nonsense\", which is no chat format");
     must(template_open(&t, NULL, NULL, NULL));
-    pesc_message m = { "text", "a" };
-    record r = { .kind = RECORD_TEXT, .messages = &m, .n = 1 };
-    must_fail(template_render(&t, &r, &out), PESC_UNSUPPORTED, "has no tokenizer");
+    record r = { .kind = RECORD_TEXT };
+    must(record_add(&r, json_pack("{ssss}", "role", "text", "content", "a"), false));
+    must_fail(template_render(&t, &how, &r, &out), PESC_UNSUPPORTED, "has no tokenizer");
+    record_free(&r);
     template_close(&t);
 }
 

@@ -192,7 +192,8 @@ class Message(ctypes.Structure):
 class Request(ctypes.Structure):
     _fields_ = [("messages", ctypes.c_void_p), ("list", ctypes.POINTER(Message)), ("n", ctypes.c_size_t),
                 ("end", ctypes.c_int), ("masked", ctypes.c_void_p), ("tools", ctypes.c_void_p),
-                ("variables", ctypes.c_void_p), ("now", ctypes.c_void_p)]
+                ("variables", ctypes.c_void_p), ("now", ctypes.c_void_p), ("reasoning", ctypes.c_int),
+                ("apart", ctypes.c_void_p)]
 
 
 class Pesc:

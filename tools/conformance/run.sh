@@ -1,6 +1,6 @@
 #!/bin/sh
 # Compares pesc with the programs it must agree with: tokenizers, sentencepiece, transformers, peft,
-# bitsandbytes, gguf, llama.cpp, lm-evaluation-harness, openai, schemathesis, pyarrow, jsonschema. They go into a virtual environment beside the build; the product needs none of
+# bitsandbytes, gguf, llama.cpp, lm-evaluation-harness, openai, schemathesis, pyarrow, jsonschema, trl. They go into a virtual environment beside the build; the product needs none of
 # them. PESC_DATA names a folder with tokenizers and models to compare on, besides what is made here; PESC_TEMPLATES one with
 # chat templates (*.jinja, tokenizer_config.json), PESC_OPENAPI a description of OpenAI's API.
 set -eu
@@ -23,6 +23,8 @@ fi
 "$venv/bin/python" -c 'import schemathesis' 2>/dev/null || "$venv/bin/pip" install -q schemathesis
 "$venv/bin/python" -c 'import pyarrow, polars, duckdb' 2>/dev/null || "$venv/bin/pip" install -q pyarrow polars duckdb
 "$venv/bin/python" -c 'import jsonschema' 2>/dev/null || "$venv/bin/pip" install -q jsonschema
+export PESC_ISA=avx512 # --compute-dtype auto is f32
+"$venv/bin/python" -c 'import trl' 2>/dev/null || "$venv/bin/pip" install -q trl
 status=0
 for script in tools/conformance/*.py; do
     echo "== $(basename "$script" .py)"

@@ -260,11 +260,6 @@ static bool check_format(const prompt_maker *m, const api_request *r, api_error 
         return api_refuse(e, 400, "unsupported_parameter", "chat_template_kwargs",
                           "chat_template_kwargs: the chat format \"%s\" has no variables",
                           chat_name(format));
-    for (size_t i = 0; format && i < json_array_size(r->messages); i++)
-        if (json_has(json_array_get(r->messages, i), "tool_calls"))
-            return api_refuse(e, 400, "unsupported_parameter", "messages",
-                              "message %zu: the chat format \"%s\" cannot write calls of tools",
-                              i + 1, chat_name(format));
     return true;
 }
 

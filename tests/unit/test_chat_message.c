@@ -1,0 +1,80 @@
+/* What a writer learns of how a template reads messages. */
+#include "chat/chat.h"
+
+#include "base/mem.h"
+#include "base/str.h"
+#include "support/check.h"
+#include "support/files.h"
+#include "support/letters.h"
+
+static const char *const control[] = { "<s>", "</s>", "<|im_start|>", "<|im_end|>" };
+
+static tokenizer *open_text(const char *template)
+{
+    tokenizer *t;
+    json_t *config =
+        json_pack("{ss ss ss}", "bos_token", "<s>", "eos_token", "</s>", "chat_template", template);
+    str s = { 0 };
+    json_put(&s, config, 0);
+    files_text("tokenizer_config.json", s.p);
+    must(tokenizer_open_dir(&t, files_path("")));
+    str_free(&s);
+    json_decref(config);
+    return t;
+}
+
+#define CHATML                                                                                     \
+    "{% for m in messages %}{{ '<|im_start|>' + m.role + '\\n' + m.content + '<|im_end|>\\n' }}"   \
+    "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
+
+static int set_up(void **state)
+{
+    (void)state;
+    letters_put(control, sizeof control / sizeof *control);
+    return 0;
+}
+
+/* How the template writes parts of a message, and arguments of calls. */
+static void learns_what_the_template_reads(void **state)
+{
+    (void)state;
+#define PARTS(joint)                                                                               \
+    "{% for m in messages %}{% if m.content is string %}{{ m.content }}{% else %}"                 \
+    "{% for p in m.content %}{{ p.text | trim }}" joint "{% endfor %}{% endif %}{% endfor %}"
+#define CALLS(arguments)                                                                           \
+    "{% for m in messages %}{{ m.content }}{% for c in m.tool_calls or [] %}"                      \
+    "{{ c.function.name + ':' }}{{ " arguments " }}{% endfor %}{% endfor %}"
+    static const struct {
+        const char *template, *joint;
+        bool text_arguments;
+    } rows[] = {
+        { PARTS(""), "", false },
+        { PARTS("{{ '\n\n' if not loop.last }}"), "\n\n", false },
+        { PARTS("|"), "\n", false },
+        { CHATML, "\n", false },
+        { "{{ messages[0].content }}", "\n", false },
+        { CALLS("c.function.arguments | tojson"), "\n", false },
+        { CALLS("c.function.arguments"), "\n", true },
+        { CALLS("c.function.arguments + '.'"), "\n", true },
+        { CALLS("c.function.arguments if c.function.arguments is string else "
+                "c.function.arguments | tojson"),
+          "\n", false },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        tokenizer *t = open_text(rows[i].template);
+        chat_writer *w;
+        must(chat_open(&w, t, NULL, NULL));
+        assert_string_equal(chat_joint(w), rows[i].joint);
+        assert_int_equal(chat_takes_text_arguments(w), rows[i].text_arguments);
+        chat_close(w);
+        tokenizer_close(t);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(learns_what_the_template_reads),
+    };
+    return cmocka_run_group_tests(tests, set_up, NULL);
+}
