@@ -126,9 +126,12 @@ typedef struct pesc_grammar pesc_grammar;
 
 /* ---- devices ---- */
 
-/* spec: "cpu" (one thread per core), "cpu:4" (4 threads), "cuda", "cuda:1" (the second GPU). */
+/* spec: "cpu" (one thread per core), "cpu:4" (4 threads), "cuda", "cuda:1" (the second GPU);
+ * "planned:24576": for pesc_plan() alone, a GPU with so many MiB that need not be there. */
 pesc_status pesc_device_open(pesc_device **out, const char *spec);
 const char *pesc_device_name(const pesc_device *dev);
+/* What compute_dtype "auto" is on this device: "bf16" or "f32". */
+const char *pesc_device_compute_dtype(const pesc_device *dev);
 /* Copies *ev. Set them before other threads use the device. */
 pesc_status pesc_device_events(pesc_device *dev, const pesc_events *ev);
 void pesc_device_close(pesc_device *dev);
@@ -305,7 +308,8 @@ typedef struct pesc_sample_options {
 } pesc_sample_options;
 
 /* Replaces temperature, top_k, top_p, min_p and repetition_penalty by the values that the model's
- * generation_config.json recommends; those that it does not name stay. */
+ * generation_config.json recommends; those that it does not name stay. As with transformers,
+ * do_sample false is temperature 0, and do_sample without a temperature 1. */
 pesc_status pesc_model_sampling(const pesc_model *m, pesc_sample_options *opt);
 
 /* Lets a smaller model with the same vocabulary guess tokens where the text so far gives no guess

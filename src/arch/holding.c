@@ -5,16 +5,24 @@
 
 #include <string.h>
 
-/* A device with memory of its own multiplies bf16 many times faster than f32. */
-bool holding_prefers_bf16(const device *dev)
+static bool is_auto(const char *compute_dtype)
 {
-    return dev->memory && dev->has_bf16;
+    return compute_dtype && strcmp(compute_dtype, "auto") == 0;
+}
+
+dtype holding_compute(const device *dev, const char *compute_dtype)
+{
+    bool bf16 = is_auto(compute_dtype) ? dev->has_bf16
+                : compute_dtype        ? strcmp(compute_dtype, "bf16") == 0
+                                       : dev->memory && dev->has_bf16;
+    return bf16 ? DT_BF16 : DT_F32;
 }
 
 void holding_read(holding *h, device *dev, const pesc_load_options *o)
 {
     static const dtype known[] = { DT_F32, DT_BF16, DT_NF4 };
-    bool chosen = !o->base_dtype && !o->compute_dtype && holding_prefers_bf16(dev);
+    bool open = !o->base_dtype && (!o->compute_dtype || is_auto(o->compute_dtype));
+    bool chosen = open && holding_compute(dev, o->compute_dtype) == DT_BF16;
     bool stored = !o->base_dtype || strcmp(o->base_dtype, "stored") == 0;
     *h = (holding){ .dev = dev,
                     .base = stored ? DT_COUNT : DT_F32,

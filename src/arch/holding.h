@@ -25,7 +25,9 @@ typedef struct holding {
     bool trained; /* those of the run that is opened are, whatever `base` says */
 } holding;
 
-bool holding_prefers_bf16(const device *dev); /* a device that computes in bf16 by default */
+/* The dtype of the activations. compute_dtype "auto": bf16 where the device multiplies it faster;
+ * NULL: bf16 on a device with memory of its own, which multiplies it many times faster. */
+dtype holding_compute(const device *dev, const char *compute_dtype);
 
 /* As the options of a model say, except for `copy`. base_dtype NULL: as the device likes it; then
  * dev must not be NULL. */

@@ -22,12 +22,12 @@
 /* How the options want weights to be held, and in which dtype the model computes. */
 static void read_options(holding *how, pesc_model *m, const pesc_load_options *opt)
 {
-    bool chosen = !opt->compute_dtype && holding_prefers_bf16(m->dev);
-    bool bf16 = chosen || (opt->compute_dtype && strcmp(opt->compute_dtype, "bf16") == 0);
+    bool bf16 = holding_compute(m->dev, opt->compute_dtype) == DT_BF16;
+    bool open = !opt->compute_dtype || strcmp(opt->compute_dtype, "auto") == 0;
     holding_read(how, m->dev, opt);
     how->work = bf16 ? DT_BF16 : DT_F32;
     how->lora_bf16 = opt->merge_lora && bf16 && how->base == DT_NF4;
-    if (chosen)
+    if (open && bf16)
         log_notice("%s: computes in bf16; --compute-dtype f32 is exact and slower", m->dev->name);
     m->shape.act_dt = bf16 ? DT_BF16 : DT_F32;
     m->double_quant = opt->double_quant;
@@ -88,10 +88,11 @@ static pesc_status open_weights(pesc_model *m, bind_source *src, const pesc_load
  * options say otherwise. `as` owns the texts. *trained: see holding.trained. */
 static pesc_status use_run(pesc_load_options *opt, const hfdir *d, runbase_held *as, bool *trained)
 {
-    bool compute = !opt->compute_dtype;
     *trained = false;
     if (strcmp(d->top, d->root) == 0) /* no run */
         return PESC_OK;
+    bool compute = !opt->compute_dtype || strcmp(opt->compute_dtype, "auto") == 0;
+    opt->compute_dtype = compute ? NULL : opt->compute_dtype;
     bool base = !opt->base_dtype;
     *trained = base || runmodel_is_patch(d->top);
     TRY(runbase_read_held(as, d->top));

@@ -52,7 +52,7 @@ pesc_status outline_bind(outline *s, const pesc_load_options *o, int64_t process
 {
     model_shape *m = &s->shape;
     const hfdir *d = s->dir;
-    m->act_dt = strcmp(o->compute_dtype, "bf16") == 0 ? DT_BF16 : DT_F32;
+    m->act_dt = holding_compute(s->dev, o->compute_dtype);
     const char *lora_dir = NULL;
     TRY(hfdir_lora(d, o->lora && *o->lora ? o->lora : NULL, &lora_dir));
     if (lora_dir)

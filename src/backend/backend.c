@@ -1,5 +1,6 @@
 /* backend: opens the device of a name, and the calls of the public API on devices. */
 #include "backend/backend.h"
+#include "backend/planned.h"
 
 #include "base/args.h"
 #include "base/log.h"
@@ -9,7 +10,7 @@
 
 /* A kind of device and the number that may follow its name: "cpu:N" are N threads, "cuda:N" is the
  * Nth GPU, "auto:N" the first GPU or, without a usable one, N threads. Without one the number is
- * `standard`. */
+ * `standard`. "planned:N" is a GPU with N MiB that need not be there. */
 typedef struct kind {
     const char *name, *number;
     int standard, min, max;
@@ -33,6 +34,7 @@ static const kind kinds[] = {
     { "auto", "the number of threads", 0, 1, 1024, open_auto },
     { "cpu", "the number of threads", 0, 1, 1024, cpu_open },
     { "cuda", "the number of the GPU", 0, 0, 1023, cuda_open },
+    { "planned", "the MiB of memory", 24576, 1, 1 << 30, planned_open },
 };
 
 static bool parse_number(const kind *k, const char *text, int *out)
@@ -91,6 +93,11 @@ pesc_status pesc_device_open(pesc_device **out, const char *spec)
 const char *pesc_device_name(const pesc_device *dev)
 {
     return dev ? dev->name : "";
+}
+
+const char *pesc_device_compute_dtype(const pesc_device *dev)
+{
+    return dev && dev->has_bf16 ? "bf16" : "f32";
 }
 
 pesc_status pesc_device_events(pesc_device *dev, const pesc_events *ev)

@@ -40,12 +40,30 @@ static uint64_t group_available(void)
     return limit > taken ? limit - taken : 0;
 }
 
+/* Memory of this process that is not part of a file. */
+static uint64_t own_bytes(void)
+{
+    uint64_t kib = number_after("/proc/self/status", "RssAnon:");
+    return kib < UINT64_MAX / 1024 ? kib * 1024 : 0;
+}
+
+static uint64_t part = UINT64_MAX; /* of the host's memory, which own_bytes() may reach */
+
+void memory_divide(int32_t n)
+{
+    part = UINT64_MAX;
+    if (n > 1)
+        part = memory_host_available() / (uint64_t)n + own_bytes();
+}
+
 uint64_t memory_host_available(void)
 {
     uint64_t kib = number_after("/proc/meminfo", "MemAvailable:");
     uint64_t host = kib < UINT64_MAX / 1024 ? kib * 1024 : UINT64_MAX;
-    uint64_t group = group_available();
-    return host < group ? host : group;
+    uint64_t group = group_available(), own = part < UINT64_MAX ? own_bytes() : 0;
+    uint64_t left = part > own ? part - own : 0;
+    host = host < group ? host : group;
+    return host < left ? host : left;
 }
 
 uint64_t memory_available(device *dev)
@@ -77,7 +95,9 @@ pesc_status memory_take(arena *a, device *dev, const memory_need *need, void **s
     if (bytes > there)
         return fail(PESC_NOMEM, "%s needs %.1f GiB, but %s has %.1f GiB left; %s", need->what,
                     (double)bytes / (1 << 30),
-                    dev->op->host_memory(dev) ? "this machine" : dev->name,
+                    !dev->op->host_memory(dev) ? dev->name
+                    : part < UINT64_MAX        ? "this process' part of the machine"
+                                               : "this machine",
                     (double)there / (1 << 30), need->advice);
     TRY(dev->op->alloc(dev, bytes ? bytes : 64, span));
     *a = (arena){ .base = *span, .size = bytes };

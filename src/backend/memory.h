@@ -12,8 +12,12 @@ typedef struct memory_need {
  * PESC_NOMEM when this machine has less than that, with both figures. Free with op->free. */
 pesc_status memory_take(arena *a, device *dev, const memory_need *need, void **span);
 
+/* This process is one of n that begin on this host at the same time: of what is available now, it
+ * takes at most its part. */
+void memory_divide(int32_t n);
+
 /* Bytes a process may still take on a device: on this host free or reclaimable memory, within the
- * control group's limit where there is one. */
+ * control group's limit where there is one, and within its part of it. */
 uint64_t memory_available(device *dev);
 uint64_t memory_host_available(void);     /* on this host */
 uint64_t memory_total(const device *dev); /* bytes there are, taken or not */

@@ -260,7 +260,7 @@ static pesc_status run_chat(chat *c)
     const pesc_tokenizer *t;
     TRY(open_from(&c->m, c->o));
     TRY(open_tokenizer(&c->m, c->o, &t));
-    TRY(dialog_open(&c->talk, &c->m, c->o, true));
+    TRY(dialog_open(&c->talk, &c->m, c->o));
     TRY(pesc_session_open(&c->session, c->m.model, (int32_t)c->o->ctx));
     TRY(open_draft(&c->m, c->o, c->session));
     TRY(line_open(&c->lines));

@@ -318,6 +318,7 @@ static pesc_status run_all(const options *o, const words *w)
     pesc_comm *all = NULL;
     pesc_status st = PESC_OK;
     TRY(processes_start(o));
+    TRY(open_in_one_dtype(&own));
     TRY(processes_join(&all, &own));
     if (w->tasks[0])
         st = eval_tasks(&own, w->tasks, all);

@@ -37,7 +37,7 @@ static pesc_status prompt_ids(const options *o, const open_model *m, dialog *tal
     if (o->ids)
         return read_ids(o, ids, n);
     if (o->chat) {
-        TRY(dialog_open(talk, m, o, false));
+        TRY(dialog_open(talk, m, o));
         TRY(dialog_push(talk, "user", o->prompt));
         return dialog_encode(talk, ids, n);
     }
@@ -97,14 +97,16 @@ static pesc_status generate_text(const options *o, open_model *m, dialog *talk, 
 {
     size_t n = 0;
     pesc_session *s = NULL;
+    pesc_sample_options sampling;
     pesc_generation g = PESC_INIT(pesc_generation);
     TRY(open_from(m, o));
+    TRY(open_sampling(m, o, &sampling));
     TRY(prompt_ids(o, m, talk, ids, &n));
     if (n == 0)
         return out_fail(PESC_USAGE, "generate: the prompt has no tokens, expected at least one");
     pesc_status st = open_session(o, m, n, &s);
     if (st == PESC_OK)
-        st = pesc_session_complete(s, *ids, n, o->chat ? &talk->sampling : &o->sample,
+        st = pesc_session_complete(s, *ids, n, o->chat ? &talk->sampling : &sampling,
                                    o->json ? NULL : dialog_emit, NULL, &g);
     if (st == PESC_OK && o->json)
         dialog_json(&g);

@@ -5,6 +5,9 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
 
 /* ---- a model of several processes ---- */
 
@@ -74,7 +77,7 @@ static void print_json(const pesc_plan_report *r, const step_model *m)
     out_bool("paged", r->paged);
     out_fields("micro_tokens=%ld largest_micro_tokens=%ld kept_layers=%ld layers=%ld",
                r->micro_tokens, r->largest_micro_tokens, r->kept_layers, r->layers);
-    if (m->processes > 1)
+    if (m->processes > 1 || m->compute > 0)
         print_model_json(m);
     out_end();
 }
@@ -108,6 +111,94 @@ static void print_text(const pesc_plan_report *r)
     printf("%-32s %s\n", "fits", r->fits ? "yes" : "no");
 }
 
+/* ---- a GPU that is not in this machine ---- */
+
+/* Memory as the driver reports it, and the rate of dense bf16 products by the maker's data sheet.
+ */
+static const struct gpu {
+    const char *name;
+    int64_t mib;
+    double flops;
+} gpus[] = {
+    { "b200", 183359, 2250e12 }, { "h200", 143771, 989e12 },    { "h100", 81559, 989e12 },
+    { "a100", 81920, 312e12 },   { "a100-40g", 40960, 312e12 }, { "a6000", 49140, 155e12 },
+    { "l40s", 46068, 362e12 },   { "l4", 23034, 121e12 },       { "a10", 23028, 125e12 },
+    { "5090", 32607, 209e12 },   { "4090", 24564, 165e12 },     { "3090", 24576, 71e12 },
+};
+enum { GPUS = sizeof gpus / sizeof *gpus };
+
+/* The share of this rate that training reaches; docs/performance.md has what was measured. */
+static const double reached = 0.4;
+
+static pesc_status find_gpu(const char *name, const struct gpu **out)
+{
+    char known[256] = "";
+    *out = NULL;
+    for (size_t i = 0; name && i < GPUS; i++) {
+        size_t n = strlen(known);
+        snprintf(known + n, sizeof known - n, "%s%s", n ? ", " : "", gpus[i].name);
+        if (strcasecmp(gpus[i].name, name) == 0)
+            *out = &gpus[i];
+    }
+    return *out || !name ? PESC_OK
+                         : out_fail(PESC_USAGE,
+                                    "plan: --gpu: found \"%s\", expected one of %s; --gpu-memory "
+                                    "plans for any other",
+                                    name, known);
+}
+
+/* "24G", "24GiB" and "24GB" are what such a card is sold with: binary units. */
+static pesc_status read_memory(const char *text, int64_t *mib)
+{
+    static const struct {
+        const char *unit;
+        double mib;
+    } units[] = { { "M", 1 }, { "G", 1024 }, { "T", 1024 * 1024 } };
+    char *end;
+    double n = strtod(text, &end);
+    for (size_t i = 0; i < sizeof units / sizeof *units; i++)
+        if (n > 0 && strncasecmp(end, units[i].unit, 1) == 0 &&
+            (!end[1] || strcasecmp(end + 1, "B") == 0 || strcasecmp(end + 1, "iB") == 0) &&
+            n * units[i].mib >= 1 && n * units[i].mib < 1e9) {
+            *mib = (int64_t)(n * units[i].mib);
+            return PESC_OK;
+        }
+    return out_fail(PESC_USAGE, "plan: --gpu-memory: found \"%s\", expected a size such as 24G",
+                    text);
+}
+
+static pesc_status open_planned(const options *o, const struct gpu *gpu, pesc_device **out)
+{
+    char name[32];
+    int64_t mib = gpu ? gpu->mib : 0;
+    if (strcmp(o->device, "cpu") == 0)
+        return out_fail(PESC_USAGE,
+                        "plan: --gpu and --gpu-memory are of a GPU, found --device cpu");
+    if (o->gpu_memory)
+        TRY(read_memory(o->gpu_memory, &mib));
+    snprintf(name, sizeof name, "planned:%lld", (long long)mib);
+    return pesc_device_open(out, name);
+}
+
+/* FLOP of training a token, in sequences of the run's length; 0: not known. */
+static double training_flop(pesc_device *dev, const options *o, const pesc_train_options *p)
+{
+    pesc_cost_options c = pesc_cost_defaults();
+    pesc_cost_report r = PESC_INIT(pesc_cost_report);
+    c.method = p->method;
+    c.tokens = p->seq_len;
+    c.lora_r = p->lora_r;
+    c.lora_targets = p->lora_targets;
+    c.experts = p->experts;
+    c.top_k = p->top_k;
+    c.experts_config = p->experts_config;
+    if (pesc_cost(dev, o->model, &c, &r) != PESC_OK)
+        return 0;
+    return (double)(r.total.forward + r.total.backward) / (double)p->seq_len;
+}
+
+/* ---- the command ---- */
+
 pesc_status cmd_plan(const options *o)
 {
     pesc_train_options p;
@@ -118,18 +209,31 @@ pesc_status cmd_plan(const options *o)
     static const char *const no_data = "-";
     p.data = p.n_data ? p.data : &no_data;
     p.n_data = p.n_data ? p.n_data : 1;
-    p.processes = (o->gpus > 1 ? o->gpus : 1) * o->nodes;
-    TRY(open_device(&dev, o));
+    p.local_processes = o->gpus > 1 ? o->gpus : 1;
+    p.processes = p.local_processes * o->nodes;
+    const struct gpu *gpu;
+    TRY(find_gpu(o->gpu, &gpu));
+    TRY(gpu || o->gpu_memory ? open_planned(o, gpu, &dev) : open_device(&dev, o));
     pesc_status st = pesc_plan(dev, o->model, &p, &r);
+    double flop = st == PESC_OK && gpu ? training_flop(dev, o, &p) : 0;
+    if (st == PESC_OK && !o->json && (gpu || o->gpu_memory))
+        printf("%-32s %s%s%s, not measured: planned without one\n", "device", pesc_device_name(dev),
+               gpu ? " as " : "", gpu ? gpu->name : "");
     pesc_device_close(dev);
     TRY(st);
     step_model m = model_step(o, &p, &r);
+    if (flop > 0 && o->gpu_tokens == 0)
+        m.compute = (double)m.tokens * flop / (reached * gpu->flops * (double)m.processes);
     if (o->json)
         print_json(&r, &m);
     else
         print_text(&r);
     if (!o->json && m.processes > 1)
         print_model(&m, o->bandwidth);
+    else if (!o->json && m.compute > 0)
+        printf("%-32s %.3g s for %lld tokens, an estimate: %.0f %% of the %.0f TFLOP/s of its data "
+               "sheet\n",
+               "step", m.compute, (long long)m.tokens, 100 * reached, gpu->flops / 1e12);
     return r.fits ? PESC_OK
                   : out_fail(PESC_NOMEM, "the run does not fit into memory; base_dtype nf4, a "
                                          "smaller micro_tokens or seq_len, or adamw8 need less");

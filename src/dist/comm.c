@@ -129,6 +129,14 @@ int32_t comm_size(const comm *c)
     return c ? c->at.size : 1;
 }
 
+int32_t comm_beside(const comm *c)
+{
+    int32_t n = 0;
+    for (int32_t i = 0; i < comm_size(c); i++)
+        n += strcmp(c->all.members[i].host, c->all.members[c->at.rank].host) == 0;
+    return n;
+}
+
 int32_t pesc_comm_rank(const pesc_comm *c)
 {
     return comm_rank(c);

@@ -27,6 +27,7 @@ peers *comm_peers(comm *c);
 
 int32_t comm_rank(const comm *c);
 int32_t comm_size(const comm *c);
+int32_t comm_beside(const comm *c);          /* processes of this host, this one with them */
 static inline bool comm_leads(const comm *c) /* rank 0: it writes files and prints */
 {
     return comm_rank(c) == 0;

@@ -1,5 +1,5 @@
 /* join: how the processes of a run enter the rooms below: the doors of backend/peers.h. */
-#include "backend/backend.h"
+#include "backend/memory.h"
 #include "base/args.h"
 #include "dist/agreement.h"
 #include "dist/layer_shards.h"
@@ -49,5 +49,7 @@ pesc_status pesc_device_join(pesc_device *dev, pesc_comm *c)
     if (c)
         *dev->peers =
             (peers){ comm_rank(c), comm_size(c), agree, gather, same, hook, divide, reduce };
+    /* processes of this host divide its memory, where they compute in it */
+    memory_divide(c && dev->op->host_memory(dev) ? comm_beside(c) : 1);
     return PESC_OK;
 }

@@ -174,7 +174,10 @@ pesc_status pesc_model_sampling(const pesc_model *m, pesc_sample_options *opt)
         return PESC_OK;
     TRY(options_take(PESC_OPTIONS_SAMPLE, &o, opt));
     json_where w = { file, "generation_config.json" };
+    const json_t *draws = json_object_get(file, "do_sample");
+    o.temperature = json_is_true(draws) ? 1 : o.temperature; /* what transformers has then */
     TRY(json_get_f64(w, "temperature", false, &o.temperature));
+    o.temperature = json_is_false(draws) ? 0 : o.temperature;
     TRY(json_get_i64(w, "top_k", false, -1, INT32_MAX, &o.top_k));
     if (o.top_k < 0) /* as 0, all tokens, in files for vLLM */
         o.top_k = 0;

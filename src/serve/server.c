@@ -59,7 +59,8 @@ static pesc_status open_parts(pesc_server *s)
     const config *cfg = &s->m->shape.cfg;
     int32_t own = cfg->context < DEFAULT_CONTEXT ? cfg->context : DEFAULT_CONTEXT;
     s->context = s->opt.context ? (int32_t)s->opt.context : own;
-    s->rules = (api_rules){ cfg->vocab, s->opt.lenient };
+    s->rules = (api_rules){ cfg->vocab, s->opt.lenient, pesc_sample_defaults() };
+    TRY(pesc_model_sampling(s->m, &s->rules.sampling));
     if (s->context > cfg->context) { /* RoPE goes on, but what the model then says is worse */
         DEVICE_CALL(s->m->dev);
         log_notice("context: %d tokens are more than the %d that the model was made for; the "

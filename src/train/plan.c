@@ -176,6 +176,8 @@ static void fill_report(pesc_plan_report *out, outline *s, train_spec *spec, pes
         out->sharded += s->layers[i];
     out->optimizer = moment_bytes(o, size.n);
     out->available = memory_available(s->dev);
+    if (s->dev->op->host_memory(s->dev))
+        out->available /= (uint64_t)o->local_processes;
     out->layers = s->shape.cfg.n_layers;
     out->checkpoint_bytes = (uint64_t)size.n * 4 + all_moments + (uint64_t)size.n_list * 256;
     out->run_bytes = out->checkpoint_bytes * checkpoints_of(o);
@@ -220,6 +222,7 @@ pesc_status pesc_plan(pesc_device *dev, const char *path, const pesc_train_optio
     if (st == PESC_OK) {
         settings_load(&o, &load);
         st = outline_bind(&s, &load, o.processes);
+        settings_compute(&o, s.shape.act_dt);
     }
     if (st == PESC_OK)
         st = method_spec(&spec, &own, &o, &s.shape.cfg);

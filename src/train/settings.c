@@ -112,6 +112,12 @@ pesc_status settings_take(pesc_train_options *out, const pesc_train_options *giv
     return PESC_OK;
 }
 
+void settings_compute(pesc_train_options *o, dtype act)
+{
+    if (strcmp(o->compute_dtype, "auto") == 0)
+        o->compute_dtype = act == DT_BF16 ? "bf16" : "f32";
+}
+
 void settings_load(const pesc_train_options *o, pesc_load_options *out)
 {
     runbase_held held = { .double_quant = o->double_quant,
@@ -121,6 +127,8 @@ void settings_load(const pesc_train_options *o, pesc_load_options *out)
              o->compute_dtype ? o->compute_dtype : "");
     out->base_dtype = out->compute_dtype = NULL;
     runbase_load(&held, out);
+    if (o->compute_dtype && strcmp(o->compute_dtype, "auto") == 0)
+        out->compute_dtype = "auto";
     out->lora = o->lora;
     out->base = o->base;
     out->shard_base = strcmp(o->shard, "base") == 0;

@@ -5,6 +5,7 @@
 
 #include "base/status.h"
 #include "base/str.h"
+#include "tensor/dtype.h"
 
 /* A caller's options, checked and whole (see options_take()), with what the method decides filled
  * in (qlora: base_dtype nf4). PESC_USAGE also where options contradict each other. */
@@ -12,6 +13,9 @@ pesc_status settings_take(pesc_train_options *out, const pesc_train_options *giv
 
 /* How a model is opened to train it, or laid out for a plan. */
 void settings_load(const pesc_train_options *o, pesc_load_options *out);
+
+/* compute_dtype in place of "auto": that of the model. */
+void settings_compute(pesc_train_options *o, dtype act);
 
 /* run.yaml: every key with its value, readable by `pesc train -c`. */
 void settings_yaml(const pesc_train_options *o, const char *model, str *out);

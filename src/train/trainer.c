@@ -153,6 +153,7 @@ static pesc_status check_fp8(const pesc_trainer *t)
 static pesc_status open_all(pesc_trainer *t)
 {
     pesc_train_options *o = &t->opt;
+    settings_compute(o, t->m->shape.act_dt);
     pesc_status claimed =
         peers_lead(t->peers) ? rundir_claim(&t->files.dir, o, t->m->dir->path) : PESC_OK;
     TRY(peers_agree(t->peers, "claiming the directory of the run", claimed));

@@ -100,7 +100,7 @@ setup_file() { make_model; }
     run python3 "$BATS_TEST_DIRNAME/../support/typist.py" '\n> ' 'helol\b\b\blo\n' '\n> ' 'unsent' unsent '\x03' \
         '\n> ' '/nope\n' '\n> ' '\x04' -- "$PESC" chat "$D/model" -n 3
     [ "$status" = 0 ]
-    [[ $output == *"llama, chatml format, temperature 0.7; /help, Ctrl-D leaves"* ]]
+    [[ $output == *"llama, chatml format, temperature 0; /help, Ctrl-D leaves"* ]]
     [[ $output == *"there is no /nope"* ]]
 }
 
@@ -156,7 +156,7 @@ PY
     fails 2 "there is no message yet"
 }
 
-@test "chat: the temperature is that of generation_config.json, else 0.7" {
+@test "chat: the temperature is that of generation_config.json, else 0" {
     cp -r "$D/model" "$BATS_TEST_TMPDIR/m"
     echo '{"temperature": 0.25, "top_k": 20}' > "$BATS_TEST_TMPDIR/m/generation_config.json"
     pesc chat "$BATS_TEST_TMPDIR/m" <<< '/set'
@@ -164,7 +164,13 @@ PY
     pesc chat "$BATS_TEST_TMPDIR/m" --temperature 0.5 <<< '/set'
     [[ $stderr == *"temperature        0.5"*"top_k              20"* ]]
     pesc chat "$D/model" <<< '/set'
-    [[ $stderr == *"temperature        0.7"* ]]
+    [[ $stderr == *"temperature        0"* ]]
+    echo '{"do_sample": true}' > "$BATS_TEST_TMPDIR/m/generation_config.json"
+    pesc chat "$BATS_TEST_TMPDIR/m" <<< '/set'
+    [[ $stderr == *"temperature        1"* ]]
+    echo '{"do_sample": false, "temperature": 0.6}' > "$BATS_TEST_TMPDIR/m/generation_config.json"
+    pesc chat "$BATS_TEST_TMPDIR/m" <<< '/set'
+    [[ $stderr == *$'temperature        0\n'* ]]
     echo '{"top_k": -1}' > "$BATS_TEST_TMPDIR/m/generation_config.json"
     pesc chat "$BATS_TEST_TMPDIR/m" <<< '/set'
     [ "$status" = 0 ]

@@ -8,6 +8,7 @@
 PESC=${PESC:-$BATS_TEST_DIRNAME/../../build/pesc}
 VOCAB=266
 export CUDA_VISIBLE_DEVICES= # --device auto is the CPU
+export PESC_ISA=avx512       # --compute-dtype auto is f32
 
 # GPT-2's byte-level alphabet as a JSON vocabulary: printable bytes are themselves, the others are
 # counted up from U+0100.

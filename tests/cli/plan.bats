@@ -114,3 +114,25 @@ assert plan["model_of_a_step"]["bytes_sent"] == int(sys.argv[2]) * plan["params_
 PY
     done
 }
+
+@test "plan: a GPU that is not there, by its memory or its name; processes on a CPU divide its memory" {
+    local plan="$G/pesc-a/model --seq-len 64 --batch 4"
+    pesc plan $plan --gpu-memory 24G --json
+    [ "$status" = 0 ]
+    python3 -c 'import json, sys; r = json.loads(sys.argv[1]); assert 23 * 2**30 < r["bytes"]["available"] < 24 * 2**30 and r["fits"], r' "$output"
+    pesc plan $plan --device cuda --gpu H100
+    has '^device +a GPU with 79\.6 GiB as h100, not measured: planned without one$'
+    has '^step +.* s for 256 tokens, an estimate: 40 % of the 989 TFLOP/s of its data sheet$'
+    pesc plan $plan --gpu 4091
+    fails 2 'plan: --gpu: found "4091", expected one of b200, h200, h100, a100, a100-40g, a6000, l40s, l4, a10, 5090, 4090, 3090; --gpu-memory plans for any other'
+    pesc plan $plan --gpu-memory 24X
+    fails 2 'plan: --gpu-memory: found "24X", expected a size such as 24G'
+    pesc plan $plan --gpu 4090 --device cpu
+    fails 2 'plan: --gpu and --gpu-memory are of a GPU, found --device cpu'
+    pesc plan $plan --gpu-memory 900M --gpus 2 --json
+    [ "$status" = 0 ]
+    pesc plan $plan --device cpu --json
+    local whole=$output
+    pesc plan $plan --device cpu --gpus 8 --json
+    python3 -c 'import json, sys; a, b = (json.loads(x)["bytes"]["available"] for x in sys.argv[1:]); assert 0.7 < 8 * b / a < 1.4, (a, b)' "$whole" "$output"
+}

@@ -580,3 +580,20 @@ PY
     tiny_pesc -o "$BATS_TEST_TMPDIR/usual" --steps 1
     [[ $stderr != *"far above"* ]]
 }
+
+@test "train: computes in bf16 where the CPU multiplies it faster, says so, and keeps the dtype of a run" {
+    local r=$BATS_TEST_TMPDIR/r dtype=f32 set
+    echo '{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}' > "$BATS_TEST_TMPDIR/m.jsonl"
+    set="--data $BATS_TEST_TMPDIR/m.jsonl --method lora --batch 1 --steps 2 --lora-r 2"
+    unset PESC_ISA
+    if "$PESC" doctor | grep -q 'avx512_bf16\|amx_bf16'; then dtype=bf16; fi
+    pesc train "$D/model" $set -o "$r"
+    [ "$status" = 0 ]
+    grep -qx "compute_dtype: \"$dtype\"" "$r/run.yaml"
+    if [ $dtype = bf16 ]; then [[ $stderr == *": computes in bf16; --compute-dtype f32 is exact and slower"* ]]; fi
+    pesc train "$D/model" $set -o "$r.exact" --compute-dtype f32
+    grep -qx 'compute_dtype: "f32"' "$r.exact/run.yaml"
+    PESC_ISA=avx2 pesc train -o "$r" --resume --steps 3 -q
+    [ "$status" = 0 ]
+    grep -qx "compute_dtype: \"$dtype\"" "$r/run.yaml"
+}

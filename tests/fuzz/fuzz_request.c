@@ -125,7 +125,7 @@ static void check_body(const char *text, size_t n)
                                               API_MESSAGES,   API_COUNT,    API_RESPONSES,
                                               API_EMBEDDINGS };
     for (size_t i = 0; i < sizeof endpoints / sizeof *endpoints; i++) {
-        api_rules rules = { 300, n % 2 };
+        api_rules rules = { 300, n % 2, pesc_sample_defaults() };
         api_request r;
         api_error e;
         bool good = api_parse(&r, endpoints[i], text, n, &rules, &e);

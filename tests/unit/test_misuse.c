@@ -352,6 +352,7 @@ static const pesc_lines no_curve = { .size = sizeof no_curve, .series = &no_poin
     X(pesc_status_exit_code((pesc_status)-1) == 1)                                                 \
     X(pesc_last_error() != NULL)                                                                   \
     X(!*pesc_device_name(NULL))                                                                    \
+    X(!strcmp(pesc_device_compute_dtype(NULL), "f32"))                                             \
     X(!pesc_model_tokenizer(NULL))                                                                 \
     X(pesc_vocab_size(NULL) == 0)                                                                  \
     X(*pesc_chat_formats() != NULL)                                                                \

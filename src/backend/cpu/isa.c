@@ -7,6 +7,8 @@
 #include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -87,7 +89,9 @@ static void detect(void)
         [CPU_AVX512_BF16] = __builtin_cpu_supports("avx512bf16"),
         [CPU_AMX] = has_amx(),
     };
-    while (best + 1 < CPU_ISA_COUNT && has[best + 1])
+    const char *most = getenv("PESC_ISA"); /* no level above the one that it names */
+    while (best + 1 < CPU_ISA_COUNT && has[best + 1] &&
+           !(most && strcmp(cpu_isa_name(best), most) == 0))
         best++;
 }
 

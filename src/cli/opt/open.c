@@ -47,9 +47,12 @@ typedef struct open_what {
 static pesc_status open_with(open_model *m, const options *o, open_what w)
 {
     *m = (open_model){ .info = PESC_INIT(pesc_model_info) };
+    pesc_load_options load = *w.load;
     TRY(open_device(&m->device, o));
     TRY(pesc_device_join(m->device, w.all));
-    TRY(pesc_model_open(&m->model, m->device, w.path, w.load));
+    if (!load.compute_dtype)
+        load.compute_dtype = "auto";
+    TRY(pesc_model_open(&m->model, m->device, w.path, &load));
     TRY(pesc_model_describe(m->model, &m->info));
     progress_clear();
     return PESC_OK;
@@ -63,6 +66,19 @@ pesc_status open_from(open_model *m, const options *o)
 pesc_status open_among(open_model *m, const options *o, pesc_comm *all)
 {
     return open_with(m, o, (open_what){ o->model, &o->load, all });
+}
+
+pesc_status open_in_one_dtype(options *o)
+{
+    bool found = o->load.compute_dtype && strcmp(o->load.compute_dtype, "auto") != 0;
+    for (size_t i = 0; !found && o->n_models > 1 && i < o->n_models; i++) {
+        pesc_run_info r = PESC_INIT(pesc_run_info);
+        TRY(pesc_run_describe(o->models[i], NULL, &r));
+        found = r.checkpoint[0];
+        if (found)
+            o->load.compute_dtype = strcmp(r.compute_dtype, "bf16") == 0 ? "bf16" : "f32";
+    }
+    return PESC_OK;
 }
 
 pesc_status open_for_training(open_model *m, const options *o, const pesc_train_options *p,
@@ -98,6 +114,23 @@ void open_free(open_model *m)
     pesc_model_close(m->model);
     pesc_device_close(m->device);
     *m = (open_model){ 0 };
+}
+
+pesc_status open_sampling(const open_model *m, const options *o, pesc_sample_options *out)
+{
+    *out = o->sample;
+    TRY(pesc_model_sampling(m->model, out));
+    if (opt_given(o, "temperature"))
+        out->temperature = o->sample.temperature;
+    if (opt_given(o, "top_k"))
+        out->top_k = o->sample.top_k;
+    if (opt_given(o, "top_p"))
+        out->top_p = o->sample.top_p;
+    if (opt_given(o, "min_p"))
+        out->min_p = o->sample.min_p;
+    if (opt_given(o, "repetition_penalty"))
+        out->repetition_penalty = o->sample.repetition_penalty;
+    return PESC_OK;
 }
 
 pesc_status open_tokenizer(const open_model *m, const options *o, const pesc_tokenizer **out)

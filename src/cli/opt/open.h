@@ -15,6 +15,9 @@ typedef struct open_model {
 pesc_status open_from(open_model *m, const options *o);
 /* The same with a device that works with other processes; NULL: it works alone. */
 pesc_status open_among(open_model *m, const options *o, pesc_comm *all);
+/* Where o->models are several and no dtype is given, all compute in that of the first run among
+ * them, so that a base and its run are compared in one. */
+pesc_status open_in_one_dtype(options *o);
 /* The device of --device and --threads alone. */
 pesc_status open_device(pesc_device **out, const options *o);
 /* The same for a model that is going to be trained. */
@@ -23,6 +26,9 @@ pesc_status open_for_training(open_model *m, const options *o, const pesc_train_
 /* The model of --draft, if it is given, guesses for the session. */
 pesc_status open_draft(open_model *m, const options *o, pesc_session *s);
 void open_free(open_model *m);
+
+/* The sampling of the options; what they do not give is the model's. */
+pesc_status open_sampling(const open_model *m, const options *o, pesc_sample_options *out);
 
 /* The model's tokenizer; fails when it has none. */
 pesc_status open_tokenizer(const open_model *m, const options *o, const pesc_tokenizer **out);

@@ -461,8 +461,11 @@ pesc_status opt_parse(options *o, const command *c, int argc, char **argv)
     TRY(check_action(o)); /* a file may have the options of several actions */
     if (o->train.resume && o->train.output && !o->config)
         TRY(use_run(o));
+    bool epochs = opt_given(o, "epochs") && !opt_given(o, "steps");
     if (o->config)
         TRY(opt_read_yaml(o));
+    if (epochs) /* of the command line, against steps of the file, which would win over them */
+        o->train.steps = 0;
     TRY(set_defaults(o));
     return check_required(o);
 }

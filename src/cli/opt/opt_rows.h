@@ -213,7 +213,12 @@ enum { OPT_OWN = 10 };
       "the whole answer matches this regular expression")                                          \
     X(TEXT, draft, NONE, NAMED("MODEL"), 0, MODEL, "generate chat",                                \
       "a smaller model with the same vocabulary that guesses tokens, which are checked together: " \
-      "the answer is the same and comes sooner where it is often right; on a CPU")
+      "the answer is the same and comes sooner where it is often right; on a CPU")                 \
+    X(TEXT, gpu, NONE, NAMED("NAME"), 0, MACHINE, "plan",                                          \
+      "plan for this GPU, which need not be in this machine: its memory, and an estimate of the "  \
+      "time of a step; any other name lists those that are known")                                 \
+    X(TEXT, gpu_memory, NONE, NAMED("SIZE"), 0, MACHINE, "plan",                                   \
+      "plan for a GPU with this much memory, such as 24G, which need not be in this machine")
 
 /* Of several commands each, and last in the help. */
 #define COMMON_ROWS(X, ALSO)                                                                       \

@@ -44,6 +44,8 @@ pesc_status tune_options(const options *o, pesc_train_options *out)
         if (r->of == PESC_OPTIONS_TRAIN && o->given[opt_index(r)])
             copy_field(r, out, &o->train);
     let_given_win(o, out);
+    if (!out->compute_dtype)
+        out->compute_dtype = "auto";
     return PESC_OK;
 }
 

@@ -167,30 +167,12 @@ static pesc_status collect_stops(dialog *d, const options *o)
     return PESC_OK;
 }
 
-static pesc_status use_model_sampling(dialog *d, const options *o)
+pesc_status dialog_open(dialog *d, const open_model *m, const options *o)
 {
-    pesc_sample_options own = d->sampling, *to = &d->sampling;
-    TRY(pesc_model_sampling(d->m->model, &own));
-    if (!opt_given(o, "temperature"))
-        to->temperature = own.temperature;
-    if (!opt_given(o, "top_k"))
-        to->top_k = own.top_k;
-    if (!opt_given(o, "top_p"))
-        to->top_p = own.top_p;
-    if (!opt_given(o, "min_p"))
-        to->min_p = own.min_p;
-    if (!opt_given(o, "repetition_penalty"))
-        to->repetition_penalty = own.repetition_penalty;
-    return PESC_OK;
-}
-
-pesc_status dialog_open(dialog *d, const open_model *m, const options *o, bool model_sampling)
-{
-    *d = (dialog){ .m = m, .sampling = o->sample };
+    *d = (dialog){ .m = m };
+    TRY(open_sampling(m, o, &d->sampling));
     TRY(pick_format(d, o));
     TRY(collect_stops(d, o));
-    if (model_sampling)
-        TRY(use_model_sampling(d, o));
     return dialog_push(d, "system", o->system);
 }
 

@@ -15,10 +15,9 @@ typedef struct dialog {
     size_t n; /* the first message is the system's; its content is NULL if there is none */
 } dialog;
 
-/* Picks the format and the sampling by the options, with the system message as the only one. The
- * sampling that the options do not give is the model's, where `model_sampling`. Closed by
- * dialog_close() even when it failed. */
-pesc_status dialog_open(dialog *d, const open_model *m, const options *o, bool model_sampling);
+/* Picks the format and the sampling by the options, with the system message as the only one. Closed
+ * by dialog_close() even when it failed. */
+pesc_status dialog_open(dialog *d, const open_model *m, const options *o);
 void dialog_close(dialog *d);
 
 /* Copies the content, which may be NULL; the role is borrowed. */

@@ -477,11 +477,11 @@ static bool check_required(const api_request *r, api_error *e)
     return true;
 }
 
-void api_defaults(api_request *r, api_endpoint endpoint)
+void api_defaults(api_request *r, api_endpoint endpoint, const api_rules *rules)
 {
     *r = (api_request){ .endpoint = endpoint,
                         .max_tokens = -1,
-                        .sample = pesc_sample_defaults(),
+                        .sample = rules->sampling,
                         .n = 1,
                         .top = -1,
                         .prompt_top = -1,
@@ -491,13 +491,6 @@ void api_defaults(api_request *r, api_endpoint endpoint)
                         .parse_special = true,
                         .add_generation_prompt = true,
                         .cache_prompt = true };
-    r->sample.temperature = 1;
-    if (endpoint == API_NATIVE) { /* llama.cpp's defaults */
-        r->sample.temperature = 0.8;
-        r->sample.top_k = 40;
-        r->sample.top_p = 0.95;
-        r->sample.min_p = 0.05;
-    }
 }
 
 /* The body of another dialect becomes that of a chat. */
@@ -528,7 +521,7 @@ bool api_parse(api_request *r, api_endpoint endpoint, const char *text, size_t n
     const char *key;
     json_t *v;
     *e = (api_error){ 0 };
-    api_defaults(r, endpoint);
+    api_defaults(r, endpoint, rules);
     r->lenient = rules->lenient;
     char *copy = mem_strndup(text, n);
     if (!copy)

@@ -83,12 +83,13 @@ typedef struct api_request {
 } api_request;
 
 typedef struct api_rules {
-    int64_t vocab; /* ids are below it */
-    bool lenient;  /* unknown fields are accepted */
+    int64_t vocab;                /* ids are below it */
+    bool lenient;                 /* unknown fields are accepted */
+    pesc_sample_options sampling; /* where a request says nothing: see pesc_model_sampling() */
 } api_rules;
 
 /* A request without fields. */
-void api_defaults(api_request *r, api_endpoint endpoint);
+void api_defaults(api_request *r, api_endpoint endpoint, const api_rules *rules);
 /* False: *e says why. Close it in any case. */
 bool api_parse(api_request *r, api_endpoint endpoint, const char *text, size_t n,
                const api_rules *rules, api_error *e);

@@ -83,7 +83,7 @@ bool handle_props(exchange *x)
     const pesc_server *s = x->srv;
     const tokenizer *t = s->m->tok;
     api_request r;
-    api_defaults(&r, API_NATIVE);
+    api_defaults(&r, API_NATIVE, &s->rules);
     json_t *params =
         json_pack("{s:f, s:I, s:f, s:f, s:I, s:i}", "temperature", r.sample.temperature, "top_k",
                   (json_int_t)r.sample.top_k, "top_p", r.sample.top_p, "min_p", r.sample.min_p,
