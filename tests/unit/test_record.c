@@ -254,7 +254,7 @@ static void says_when_memory_is_short(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof formats / sizeof *formats; i++) {
         json_t *v = parse(formats[i].json);
-        const record_format *f = record_format_find(formats[i].format);
+        const record_format *f = record_format_detect(v);
         bool fired = true;
         for (uint64_t n = 1; fired; n++) {
             record r;
