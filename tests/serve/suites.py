@@ -52,7 +52,7 @@ ANSWERS = [
     ("llama.cpp's completion of a text", native(prompt=PROMPT, ignore_eos=False), lambda a: a["prompt"].endswith(PROMPT) and a["stop_type"] in ("eos", "limit") and a["stopping_word"] == ""),
     ("n_predict -1 fills the context", native(n_predict=-1, temperature=1, seed=1), lambda a: a["truncated"] and a["tokens_predicted"] + len(IDS) == a["generation_settings"]["n_predict"] + len(IDS)),
     ("settings of llama.cpp's completion", native(seed=42, top_k=3, stop=["x"], n_probs=2),
-     lambda a: (g := a["generation_settings"])["n_predict"] == 8 and g["seed"] == 42 and g["top_k"] == 3 and g["stop"] == ["x"] and g["n_probs"] == 2 and g["min_p"] == 0.05),
+     lambda a: (g := a["generation_settings"])["n_predict"] == 8 and g["seed"] == 42 and g["top_k"] == 3 and g["stop"] == ["x"] and g["n_probs"] == 2 and g["min_p"] == 0 and g["temperature"] == 0),
     ("several prompts of llama.cpp's completion", native(prompt=[IDS, PROMPT]), lambda a: [c["index"] for c in a] == [0, 1] and a[1]["prompt"].endswith(PROMPT)),
     ("cache_prompt false", native(cache_prompt=False, id_slot=0), lambda a: a["tokens_cached"] == a["timings"]["cache_n"] == 0 and a["timings"]["prompt_n"] == len(IDS)),
     ("return_tokens", native(return_tokens=True), lambda a: len(a["tokens"]) == 8),
