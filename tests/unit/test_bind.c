@@ -194,9 +194,9 @@ static void loras_must_stand_on_linears(void **state)
     weight a = { .dt = DT_F32, .nd = 2, .ne = { 3, 8 } };
     weight b = { .dt = DT_F32, .nd = 2, .ne = { 12, 3 } };
     peft_lora rows[] = {
-        { "model.layers.1.mlp.up_proj", &a, &b, 2.0F },
-        { "model.layers.1.mlp.down_proj", &a, &b, 1.0F },
-        { "model.layers.7.mlp.up_proj", &a, &b, 1.0F },
+        { "model.layers.1.mlp.up_proj", &a, &b, 0, 2.0F },
+        { "model.layers.1.mlp.down_proj", &a, &b, 0, 1.0F },
+        { "model.layers.7.mlp.up_proj", &a, &b, 0, 1.0F },
     };
     peft p = { .dir = (char[]){ "lora" }, .loras = rows, .n = 1 };
     bind_source src = { .lora = &p };

@@ -139,9 +139,9 @@ static void rows_depend_on_nothing_else(void **state)
     (void)state;
     static sample want[N], got[N];
     static const scheduler_options settings[] = {
-        { 4, CONTEXT, 64, CONTEXT, false, false }, { 12, CONTEXT, 0, 0, false, false },
-        { 12, CONTEXT, 40, 700, false, false },    { 4, CONTEXT, 64, CONTEXT, false, true },
-        { 12, CONTEXT, 40, 700, false, true },
+        { 4, CONTEXT, 64, CONTEXT, false, false, 0 }, { 12, CONTEXT, 0, 0, false, false, 0 },
+        { 12, CONTEXT, 40, 700, false, false, 8 },    { 4, CONTEXT, 64, CONTEXT, false, true, 0 },
+        { 12, CONTEXT, 40, 700, false, true, 0 },
     };
     make_samples(want);
     static sample made[N];
