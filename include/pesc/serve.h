@@ -21,6 +21,12 @@ typedef struct pesc_server pesc_server;
  * time. PESC_USAGE: the address reaches beyond this machine and there is no key; PESC_DEVICE: the
  * address cannot be used. */
 pesc_status pesc_server_open(pesc_server **out, pesc_model *m, const pesc_serve_options *opt);
+/* The same front without a model: a page of the training runs in the n folders and below them (the
+ * current one where n is 0), drawn from metrics.jsonl, eval.jsonl and routing.jsonl while they grow
+ * and afterwards. Of the options those of the address, of keys and of connections count. PESC_IO: a
+ * folder is not there. */
+pesc_status pesc_runs_open(pesc_server **out, const char *const *folders, size_t n,
+                           const pesc_serve_options *opt);
 int32_t pesc_server_port(const pesc_server *s); /* that it listens on; 0: s is NULL */
 
 /* Accepts connections until pesc_server_stop(), then lets running requests end. */

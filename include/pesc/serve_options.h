@@ -5,11 +5,13 @@
 /* clang-format off */
 
 #define PESC_SERVE_OPTIONS(X, ALSO)                                                                \
-    X(TEXT, host, "127.0.0.1", NAMED("ADDRESS"), 0, SERVER, "serve",                               \
+    X(TEXT, host, "127.0.0.1", NAMED("ADDRESS"), 0, SERVER, "serve runs",                               \
       "address to listen on; one that other machines reach needs --api-key-file")                  \
     X(INT, port, "8080", RANGE(0, 65535), 0, SERVER, "serve",                                      \
       "port to listen on; 0 is any free one")                                                      \
-    X(TEXT, api_key_file, NONE, NAMED("FILE"), PATH, SERVER, "serve",                              \
+    ALSO(INT, port, "8090", RANGE(0, 65535), 0, SERVER, "runs",                                    \
+      "port to listen on; 0 is any free one")                                                      \
+    X(TEXT, api_key_file, NONE, NAMED("FILE"), PATH, SERVER, "serve runs",                              \
       "file of keys, one a line, of which a request must carry one; no key is needed if absent")   \
     X(INT, max_streams, "64", RANGE(1, 4096), 0, SERVER, "serve",                                  \
       "answers that are generated at the same time; more requests wait")                           \
@@ -20,9 +22,9 @@
       "requests that may wait; further ones are answered 429")                                     \
     X(INT, max_wait, "300", RANGE(1, 86400), 0, SERVER, "serve",                                   \
       "seconds that a request may wait before it is answered 503")                                 \
-    X(INT, max_connections, "256", RANGE(1, 100000), 0, SERVER, "serve",                           \
+    X(INT, max_connections, "256", RANGE(1, 100000), 0, SERVER, "serve runs",                           \
       "connections at the same time; from another machine at most 32 of one address")              \
-    X(INT, drain, "30", RANGE(0, 86400), 0, SERVER, "serve",                                       \
+    X(INT, drain, "30", RANGE(0, 86400), 0, SERVER, "serve runs",                                       \
       "seconds that running requests have to end after SIGTERM")                                   \
     X(TEXT, served_name, NONE, NAMED("NAME"), 0, SERVER, "serve",                                  \
       "name of the model in requests and answers; the last part of its path if absent")            \
@@ -36,12 +38,12 @@
     X(LIST, cors_origin, NONE, NAMED("ORIGIN"), 0, SERVER, "serve",                                \
       "origin of web pages that may use the server, exactly as a browser sends it; may be given "  \
       "several times")                                                                             \
-    X(LIST, allow_host, NONE, NAMED("NAME"), 0, SERVER, "serve",                                   \
+    X(LIST, allow_host, NONE, NAMED("NAME"), 0, SERVER, "serve runs",                                   \
       "further name in the Host header that is accepted on a loopback address; may be given "      \
       "several times")                                                                             \
     X(CHOICE, metrics_alias, NONE, ONE_OF("vllm"), 0, SERVER, "serve",                             \
       "/metrics repeats figures under the names of another server")                                \
-    X(BOOL, log_json, "false", YES_NO, 0, SERVER, "serve",                                         \
+    X(BOOL, log_json, "false", YES_NO, 0, SERVER, "serve runs",                                         \
       "write the access log as lines of JSON")                                                     \
     X(LIST, patch, NONE, NAMED("NAME=DIR"), 0, MODEL, "serve",                                     \
       "an expert patch that is a model of its own under that name, beside MODEL itself; may be "   \

@@ -17,7 +17,7 @@ function countsShown() {
 }
 
 // Each expert as a multiple of an even share; a layer without tokens is all 0.
-function loadOf(counts) {
+export function loadOf(counts) {
     return counts.map((row) => {
         const sum = row.reduce((a, b) => a + b, 0);
         return row.map((n) => (sum ? n * row.length / sum : 0));
@@ -26,27 +26,27 @@ function loadOf(counts) {
 
 // ---- drawing ----
 
-function mix(a, b, t) {
+export function mix(a, b, t) {
     return a.map((x, i) => Math.round(x + (b[i] - x) * t));
 }
 
 const toRgb = (text) => text.trim().match(/[\da-f]{2}/gi).map((h) => parseInt(h, 16));
 
-function colours() {
+export function colours() {
     const dark = matchMedia("(prefers-color-scheme: dark)").matches;
     const theme = document.documentElement.dataset.theme || (dark ? "dark" : "light");
     return ["low", "middle", "high"].map((n) => toRgb(getComputedStyle(document.documentElement).getPropertyValue(`--heat-${n}-${theme}`)));
 }
 
 // Where the cells are: w by h pixels each, beside the numbers of layers and above those of experts.
-function layout(canvas, rows, columns) {
+export function layout(canvas, rows, columns) {
     const left = 22, bottom = 16;
     const h = Math.max(4, Math.min(14, Math.floor(380 / rows)));
     return { left, bottom, h, w: (canvas.clientWidth - left) / columns, height: rows * h + bottom };
 }
 
 // Numbers along an axis, as many as there is room for.
-function drawNumbers(g, { left, h, w, height, bottom }, layers, columns, chosen) {
+export function drawNumbers(g, { left, h, w, height, bottom }, layers, columns, chosen) {
     const every = (room, size) => Math.max(1, Math.ceil(room / size));
     g.font = "10px system-ui, sans-serif";
     g.textBaseline = "middle";
@@ -96,7 +96,7 @@ function draw() {
 }
 
 // 1: all experts are used alike; 0: one alone.
-function balance(row) {
+export function balance(row) {
     const sum = row.reduce((a, b) => a + b, 0);
     if (!sum)
         return 0;

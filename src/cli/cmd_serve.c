@@ -1,4 +1,4 @@
-/* cmd_serve: an HTTP server. */
+/* cmd_serve: an HTTP server: of a model (serve), or of the page of runs (runs). */
 #include "cli/command.h"
 #include "cli/opt/open.h"
 
@@ -80,6 +80,16 @@ static pesc_status split_names(const named_option *a)
     return PESC_OK;
 }
 
+static pesc_status run_server(const options *o, pesc_server *s)
+{
+    signal(SIGPIPE, SIG_IGN);
+    catch_signals(s);
+    say_ready(o, s);
+    pesc_status st = pesc_server_run(s);
+    catch_signals(NULL);
+    return st;
+}
+
 static pesc_status serve(const options *o)
 {
     open_model m = { 0 };
@@ -90,15 +100,20 @@ static pesc_status serve(const options *o)
     pesc_status st = open_from(&m, o);
     if (st == PESC_OK)
         st = pesc_server_open(&s, m.model, &opt);
-    if (st == PESC_OK) {
-        signal(SIGPIPE, SIG_IGN);
-        catch_signals(s);
-        say_ready(o, s);
-        st = pesc_server_run(s);
-        catch_signals(NULL);
-    }
+    if (st == PESC_OK)
+        st = run_server(o, s);
     pesc_server_close(s);
     open_free(&m);
+    return st;
+}
+
+pesc_status cmd_runs(const options *o)
+{
+    pesc_server *s = NULL;
+    pesc_status st = pesc_runs_open(&s, o->inputs, o->n_inputs, &o->serve);
+    if (st == PESC_OK)
+        st = run_server(o, s);
+    pesc_server_close(s);
     return st;
 }
 

@@ -42,6 +42,7 @@ pesc_status cmd_detokenize(const options *o);
 pesc_status cmd_generate(const options *o);
 pesc_status cmd_chat(const options *o);
 pesc_status cmd_serve(const options *o);
+pesc_status cmd_runs(const options *o);
 pesc_status cmd_logits(const options *o);
 pesc_status cmd_perplexity(const options *o);
 pesc_status cmd_data(const options *o);

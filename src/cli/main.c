@@ -323,6 +323,17 @@ const command commands[] = {
                     "pesc serve model.gguf --host 0.0.0.0 --api-key-file keys.txt --log-json\n",
     },
     {
+        .name = "runs", .job = "use", .synopsis = "[DIR...]", .keys = { "inputs" },
+        .summary = "training runs in the browser, live", .run = cmd_runs,
+        .about = "Serves a page with all runs of the folders: loss and validation, learning rate, gradient norm, tokens per second, "
+                 "memory, the load and the entropy of the experts layer by layer, benchmark results and settings, several runs "
+                 "on one axis. It reads metrics.jsonl, eval.jsonl and routing.jsonl as they grow, so runs that are going on, "
+                 "finished ones and copies from other machines look alike; nothing is written. Open the address that it "
+                 "prints; it listens on this machine alone unless --host says otherwise.",
+        .examples = "pesc runs\n"
+                    "pesc runs runs old/runs --port 9000\n",
+    },
+    {
         .name = "tokenize", .job = "text", .synopsis = "TOKENIZER [FILE]", .keys = { "model", "file" },
         .n_required = 1, .summary = "the token ids of a text", .run = cmd_tokenize,
         .about = "Writes the ids on one line, separated by spaces. Control tokens written in the "

@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "base/options.h"
 #include "serve/api/call.h"
+#include "serve/api/endpoints.h"
 #include "serve/api/responsestore.h"
 #include "serve/http/front.h"
 
@@ -54,6 +55,18 @@ static pesc_status list_hosts(pesc_server *s)
     return PESC_OK;
 }
 
+pesc_status server_open_front(pesc_server *s)
+{
+    s->created = (int64_t)clock_wall();
+    s->stop_event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (s->stop_event < 0)
+        return fail_errno(PESC_DEVICE, errno, "cannot open an event");
+    if (s->opt.api_key_file)
+        TRY(apikeys_read(s, s->opt.api_key_file));
+    TRY(front_open(s));
+    return list_hosts(s);
+}
+
 static pesc_status open_parts(pesc_server *s)
 {
     const config *cfg = &s->m->shape.cfg;
@@ -67,10 +80,6 @@ static pesc_status open_parts(pesc_server *s)
                    "answers of longer conversations may be poor",
                    s->context, cfg->context);
     }
-    s->created = (int64_t)clock_wall();
-    s->stop_event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (s->stop_event < 0)
-        return fail_errno(PESC_DEVICE, errno, "cannot open an event");
     snprintf(s->fingerprint, sizeof s->fingerprint, "b%012llx",
              (unsigned long long)XXH3_64bits(PESC_VERSION, sizeof PESC_VERSION - 1) &
                  0xffffffffffff);
@@ -80,11 +89,33 @@ static pesc_status open_parts(pesc_server *s)
     TRY(choose_chat(s));
     if (s->opt.store)
         TRY(responsestore_open(&s->responses));
-    if (s->opt.api_key_file)
-        TRY(apikeys_read(s, s->opt.api_key_file));
-    TRY(front_open(s));
-    TRY(list_hosts(s));
+    s->routes = &api_routes;
+    TRY(server_open_front(s));
     return engine_open(s);
+}
+
+static pesc_status new_server(pesc_server **out, const pesc_serve_options *opt)
+{
+    pesc_serve_options o;
+    TRY(options_take(PESC_OPTIONS_SERVE, &o, opt));
+    pesc_server *s = *out = mem_zalloc(1, sizeof *s);
+    if (!s)
+        return fail_nomem("a server", sizeof *s);
+    s->opt = o;
+    s->stop_event = -1;
+    pthread_mutex_init(&s->lock, NULL);
+    pthread_cond_init(&s->wake, NULL);
+    return PESC_OK;
+}
+
+/* st: how opening its parts went. */
+static pesc_status opened(pesc_server **out, pesc_status st)
+{
+    if (st == PESC_OK)
+        return PESC_OK;
+    pesc_server_close(*out);
+    *out = NULL;
+    return st;
 }
 
 pesc_status pesc_server_open(pesc_server **out, pesc_model *m, const pesc_serve_options *opt)
@@ -93,23 +124,24 @@ pesc_status pesc_server_open(pesc_server **out, pesc_model *m, const pesc_serve_
     NEED(out);
     *out = NULL;
     NEED(m);
-    pesc_serve_options o;
-    TRY(options_take(PESC_OPTIONS_SERVE, &o, opt));
-    pesc_server *s = mem_zalloc(1, sizeof *s);
-    if (!s)
-        return fail_nomem("a server", sizeof *s);
-    s->m = m;
+    TRY(new_server(out, opt));
+    (*out)->m = m;
     model_keep(m);
-    s->opt = o;
-    s->stop_event = -1;
-    pthread_mutex_init(&s->lock, NULL);
-    pthread_cond_init(&s->wake, NULL);
-    pesc_status st = open_parts(s);
-    if (st == PESC_OK)
-        *out = s;
-    else
-        pesc_server_close(s);
-    return st;
+    return opened(out, open_parts(*out));
+}
+
+pesc_status pesc_runs_open(pesc_server **out, const char *const *folders, size_t n,
+                           const pesc_serve_options *opt)
+{
+    status_clear();
+    NEED(out);
+    *out = NULL;
+    if (n)
+        NEED(folders);
+    TRY(new_server(out, opt));
+    (*out)->routes = &runs_routes;
+    pesc_status st = runs_open(*out, folders, n);
+    return opened(out, st == PESC_OK ? server_open_front(*out) : st);
 }
 
 int32_t pesc_server_port(const pesc_server *s)
@@ -151,9 +183,10 @@ void pesc_server_close(pesc_server *s)
     chat_speech_close(s->speech);
     chat_close(s->chat);
     models_close(s);
+    runs_close(s);
     expertload_close(s);
     grammar_cache_close(s->grammars);
-    {
+    if (m) {
         DEVICE_CALL(m->dev);
         served_adapters_close(m);
     }

@@ -46,8 +46,11 @@ typedef enum server_state {
 enum { KEY_BYTES = 32 }; /* SHA-256 of a key: comparing digests hides lengths and contents */
 
 struct pesc_server {
-    pesc_model *m; /* kept */
+    pesc_model *m; /* kept; NULL: the server of a page of runs, which has no engine */
     pesc_serve_options opt;
+    const struct route_table *routes;
+    char **folders; /* [n_folders] of runs */
+    size_t n_folders;
     struct grammar_cache *grammars;
     chat_writer *chat; /* of conversations: the model's, or of the format that was asked for */
     struct responsestore *responses; /* NULL: none are kept */
@@ -94,6 +97,12 @@ struct pesc_server {
     call *calls;     /* those that the scheduler has */
 };
 
+/* ---- server.c ---- */
+
+/* Locks, the socket and the keys: what a server has without a model. Closed by
+ * pesc_server_close(). */
+pesc_status server_open_front(pesc_server *s);
+
 /* ---- engine.c: the thread that owns the scheduler ----
  *
  * It takes calls from the inbox, runs one forward after another, and adds what comes out to the
@@ -113,6 +122,11 @@ pesc_status models_open(pesc_server *s);
 void models_close(pesc_server *s);
 /* name NULL: the first model. NULL: there is none of that name, and *e says so. */
 const served_model *models_find(const pesc_server *s, const char *name, api_error *e);
+
+/* ---- runs.c: the folders of training runs that a page shows ---- */
+
+pesc_status runs_open(pesc_server *s, const char *const *folders, size_t n); /* n 0: "." */
+void runs_close(pesc_server *s);
 
 /* ---- apikeys.c: the keys of clients ---- */
 

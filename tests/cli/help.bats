@@ -4,7 +4,7 @@ bats_require_minimum_version 1.5.0
 @test "help: pesc alone prints one screen" {
     pesc
     [ "$status" = 0 ]
-    [ "$(wc -l <<< "$output")" -le 26 ]
+    [ "$(wc -l <<< "$output")" -le 27 ]
     has '^  start +pesc init +a commented'
     pesc help --json
     local names

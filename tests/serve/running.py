@@ -19,9 +19,9 @@ def until(holds, otherwise, seconds=5):
 
 
 class Server:
-    def __init__(self, model, *options, log=subprocess.DEVNULL):
+    def __init__(self, model, *options, log=subprocess.DEVNULL, command="serve"):
         self.process = subprocess.Popen(
-            [os.environ["PESC"], "serve", model, "--port", "0", *options],
+            [os.environ["PESC"], command, model, "--port", "0", *options],
             stdout=log, stderr=subprocess.PIPE, text=True,
             preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL))  # which nohup ignores
         said, found = "", None

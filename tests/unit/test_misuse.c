@@ -181,6 +181,8 @@ static pesc_train_options train;
     X(pesc_benchmark(m, "x", NULL, NULL), "out")                                                   \
     X(pesc_server_open(NULL, m, NULL), "out")                                                      \
     X(pesc_server_open(&got.server, NULL, NULL), "m")                                              \
+    X(pesc_runs_open(NULL, NULL, 0, NULL), "out")                                                  \
+    X(pesc_runs_open(&got.server, NULL, 1, NULL), "folders")                                       \
     X(pesc_server_run(NULL), "s")                                                                  \
     X(pesc_benchmark_list(NULL, NULL, NULL), "row")                                                \
     X(pesc_benchmark_difference(NULL, &score, &got.x, &got.y), "a")                                \

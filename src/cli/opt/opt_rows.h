@@ -17,6 +17,8 @@ enum { OPT_OWN = 10 };
       "score, select or apply")                                                                    \
     X(LIST, inputs, NONE, NAMED("INPUT"), 0, INPUT, "esft",                                        \
       "score, apply: the model; select: one or more summary.json, or their directories")           \
+    ALSO(LIST, inputs, NONE, NAMED("DIR"), 0, INPUT, "runs",                                       \
+      "runs, or folders of runs; the current directory if absent")                                 \
     X(TEXT, recipe, "pesc", NAMED("RECIPE"), 0, INPUT, "init",                                     \
       "pesc, qlora-pesc, qlora, lora, full, upcycle, molora or esft")                              \
     X(TEXT, config_json, NONE, NAMED("CONFIG"), 0, INPUT, "new",                                   \

@@ -58,6 +58,18 @@ static const char offered[] =
     "/detokenize, /tokenizer_info, /apply-template, /metrics, /version, /v1/requests, /slots, "
     "/props and /v1/experts";
 
+const route_table api_routes = { paths, N_PATHS, offered };
+
+static const route runs_paths[] = {
+    { "GET", "/", handle_runs_page, true, E_PAGE, 0 },
+    { "GET", "/page/", handle_page, true, E_PAGE, 0 },
+    { "GET", "/v1/runs", handle_runs, false, E_STATE, 0 },
+    { "GET", "/v1/runs/", handle_run, false, E_STATE, 0 },
+    { "GET", "/health", handle_health, true, E_STATE, 0 },
+};
+const route_table runs_routes = { runs_paths, sizeof runs_paths / sizeof *runs_paths,
+                                  "/v1/runs and /health" };
+
 const char *const *endpoint_names(size_t *n)
 {
     *n = N_ENDPOINTS;
@@ -101,13 +113,14 @@ static bool matches(const route *r, exchange *x, const char *path)
 
 const route *endpoint_find(exchange *x, const char *method, const char *path, api_error *e)
 {
+    const route_table *t = x->srv->routes;
     const route *found = NULL;
     const char *as = strcmp(method, "HEAD") == 0 ? "GET" : method;
-    for (size_t i = 0; i < N_PATHS; i++) {
-        if (!matches(&paths[i], x, path))
+    for (size_t i = 0; i < t->n; i++) {
+        if (!matches(&t->v[i], x, path))
             continue;
-        found = &paths[i];
-        if (strcmp(paths[i].method, as) == 0)
+        found = &t->v[i];
+        if (strcmp(found->method, as) == 0)
             return found;
     }
     bool whole_server = strcmp(path, "*") == 0;
@@ -119,6 +132,7 @@ const route *endpoint_find(exchange *x, const char *method, const char *path, ap
     if (found)
         api_refuse(e, 405, "method_not_allowed", NULL, "%.60s does not take %.10s", path, method);
     else
-        api_refuse(e, 404, "not_found", NULL, "there is no %.100s; offered are %s", path, offered);
+        api_refuse(e, 404, "not_found", NULL, "there is no %.100s; offered are %s", path,
+                   t->offered);
     return NULL;
 }

@@ -13,7 +13,16 @@ struct route {
     int endpoint;      /* in metrics */
     api_endpoint body; /* the body is such a request; 0: it is not read */
 };
-/* HEAD is found as GET; OPTIONS is found for every path. NULL: *e says why. */
+typedef struct route_table {
+    const route *v;
+    size_t n;
+    const char *offered; /* paths that a sentence names */
+} route_table;
+extern const route_table api_routes;  /* of a model */
+extern const route_table runs_routes; /* of the page of runs */
+
+/* In the table of the exchange's server. HEAD is found as GET; OPTIONS is found for every path.
+ * NULL: *e says why. */
 const route *endpoint_find(exchange *x, const char *method, const char *path, api_error *e);
 /* Names of the endpoints in metrics. */
 const char *const *endpoint_names(size_t *n);
@@ -22,8 +31,9 @@ route_handler handle_generation;           /* call.c */
 route_handler handle_experts;              /* expertload.c */
 route_handler handle_models, handle_model; /* models.c */
 route_handler handle_health, handle_version, handle_requests, handle_slots, handle_props,
-    handle_metrics;        /* monitor.c */
-route_handler handle_page; /* page.c */
+    handle_metrics;                          /* monitor.c */
+route_handler handle_page, handle_runs_page; /* page.c */
+route_handler handle_runs, handle_run;       /* runs.c */
 route_handler handle_count, handle_tokenize, handle_detokenize, handle_tokenizer_info,
     handle_template; /* tokens.c */
 

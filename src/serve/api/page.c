@@ -1,4 +1,4 @@
-/* The page at / and the files it consists of, which are part of the program: no file is read. */
+/* The pages at / and the files they consist of, which are part of the program: no file is read. */
 #include "base/embed.h"
 #include "serve/api/endpoints.h"
 
@@ -18,9 +18,8 @@ static const char *type_of(const char *name)
     return "text/plain; charset=utf-8";
 }
 
-bool handle_page(exchange *x)
+static bool reply(exchange *x, const char *name)
 {
-    const char *name = x->argument[0] ? x->argument : "index.html";
     for (size_t i = 0; i < embedded_page.n; i++)
         if (strcmp(name, embedded_page.v[i].name) == 0) {
             x->status = 200;
@@ -30,4 +29,14 @@ bool handle_page(exchange *x)
             return true;
         }
     return api_refuse(&x->error, 404, "not_found", NULL, "there is no %.100s", x->path);
+}
+
+bool handle_page(exchange *x)
+{
+    return reply(x, x->argument[0] ? x->argument : "index.html");
+}
+
+bool handle_runs_page(exchange *x)
+{
+    return reply(x, "runs.html");
 }
