@@ -35,7 +35,8 @@ static pesc_status read_types(config *c, json_where w, const json_t *list)
         const json_t *v = json_array_get(list, (size_t)i);
         const char *type = json_is_string(v) ? json_string_value(v) : json_kind(v);
         c->layer_recurrent[i] = strcmp(type, mixers_name(c->recurrent)) == 0;
-        if (!c->layer_recurrent[i] && strcmp(type, mixers_name(MIXER_ATTENTION)) != 0)
+        if (!c->layer_recurrent[i] && strcmp(type, mixers_name(MIXER_ATTENTION)) != 0 &&
+            strcmp(type, "attention") != 0) /* its older name */
             return fail(PESC_UNSUPPORTED, "%s: layer_types[%d]: found %s, expected %s or %s",
                         w.file, i, type, mixers_name(MIXER_ATTENTION), mixers_name(c->recurrent));
     }

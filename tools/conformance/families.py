@@ -322,7 +322,7 @@ def train(model, ids, folder, options):
     x = torch.tensor([ids])
     for number in range(STEPS):
         steps.zero_grad()
-        loss = torch.nn.functional.cross_entropy(model(x).logits[0, :-1].double(), x[0, 1:])
+        loss = torch.nn.functional.cross_entropy(model(x, use_cache=False).logits[0, :-1].double(), x[0, 1:])
         loss.backward()
         norm = sum(float((p.grad.double() ** 2).sum()) for p in model.parameters() if p.grad is not None) ** 0.5
         steps.step()
