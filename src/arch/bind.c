@@ -127,10 +127,11 @@ static bool predicts_further(const config *c, const char *name)
            layer < c->n_layers + c->n_prediction_layers;
 }
 
-/* Older files carry the rotation frequencies, and tied models the head: both are known already. */
+/* Older files carry the rotation frequencies, and tied models the head: both are known already.
+ * Qwen's "mtp." predicts further tokens. */
 static bool harmless(const config *c, const char *name)
 {
-    return predicts_further(c, name) || str_ends(name, ".rotary_emb.inv_freq") ||
+    return predicts_further(c, name) || str_starts(name, "mtp.") || str_ends(name, ".rotary_emb.inv_freq") ||
            (c->tie_embeddings && strcmp(name, head_name) == 0);
 }
 

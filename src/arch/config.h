@@ -23,8 +23,9 @@ typedef enum rope_kind {
 /* Where the norms of a layer are: before its two sublayers, after them (on what they add), both. */
 typedef enum norm_place { NORM_BEFORE, NORM_AFTER, NORM_AROUND } norm_place;
 typedef enum qk_norm_kind { QK_NORM_NONE, QK_NORM_HEAD, QK_NORM_ROW } qk_norm_kind;
-/* What mixes the tokens of a layer: attention, a gated short convolution (LFM2). */
-typedef enum mixer_kind { MIXER_ATTENTION, MIXER_CONV } mixer_kind;
+/* What mixes the tokens of a layer: attention, a gated short convolution (LFM2), a gated delta net
+ * (Qwen3.5). */
+typedef enum mixer_kind { MIXER_ATTENTION, MIXER_CONV, MIXER_DELTA } mixer_kind;
 typedef enum expert_kind { EXPERT_NONE, EXPERT_ADAPTER, EXPERT_FFN, EXPERT_LORA } expert_kind;
 
 typedef struct moe_rule {
@@ -72,9 +73,10 @@ typedef struct config {
     float attn_scale;    /* of q k; 0: 1/sqrt(attn_width), and with that 0 1/sqrt(qk_dim) */
     float attn_width;    /* query_pre_attn_scalar */
     float attn_softcap, logit_softcap; /* z becomes cap tanh(z / cap); 0: it does not */
-    float q_scale_beta; /* queries times 1 + beta ln(1 + floor(pos / original)); 0: no scale */
-    bool attn_gate;     /* what attention gives is times the sigmoid of a gate (out_gate) */
-    bool sinks;         /* a logit for each head joins the softmax of attention */
+    float q_scale_beta;  /* queries times 1 + beta ln(1 + floor(pos / original)); 0: no scale */
+    bool attn_gate;      /* what attention gives is times the sigmoid of a gate (out_gate) */
+    bool attn_gate_in_q; /* which the query projection gives, after the queries of each head */
+    bool sinks;          /* a logit for each head joins the softmax of attention */
     bool use_window;
     int32_t window;                    /* 0: none */
     int32_t max_window_layers;         /* Qwen's key; what it means is the family's window rule */
@@ -99,6 +101,8 @@ typedef struct config {
     int32_t ffn_multiple;       /* ... and is a multiple of this */
     int32_t conv_taps;          /* of the convolution in recurrent layers */
     bool conv_bias;
+    int32_t delta_k_heads, delta_v_heads, delta_k_dim, delta_v_dim; /* of the delta net */
+    bool delta_grouped; /* its input projections are two, whose rows are sorted by key head */
     /* MLA (DeepSeek): used when kv_lora_rank > 0 */
     int32_t q_lora_rank, kv_lora_rank, qk_nope_dim, qk_rope_dim, v_dim;
     float mla_norm_eps; /* of the norms on the latents, which ignore norm_eps */
@@ -161,7 +165,26 @@ static inline bool config_has_state(const config *c)
 /* Columns of the convolution of a recurrent layer. */
 static inline int32_t config_conv_width(const config *c)
 {
-    return c->recurrent == MIXER_CONV ? c->dim : 0;
+    return c->recurrent == MIXER_CONV ? c->dim
+           : c->recurrent == MIXER_DELTA
+               ? 2 * c->delta_k_heads * c->delta_k_dim + c->delta_v_heads * c->delta_v_dim
+               : 0;
+}
+/* Values of a delta net, and numbers of its state. */
+static inline int32_t config_delta_values(const config *c)
+{
+    return c->delta_v_heads * c->delta_v_dim;
+}
+static inline int64_t config_delta_state(const config *c)
+{
+    return (int64_t)config_delta_values(c) * c->delta_k_dim;
+}
+/* Columns of what the input projection of a recurrent layer gives. */
+static inline int32_t config_recurrent_in(const config *c)
+{
+    int32_t width = config_conv_width(c);
+    return c->recurrent == MIXER_CONV ? 3 * width
+                                      : width + (c->delta_grouped ? config_delta_values(c) : 0);
 }
 /* Numbers of the rows that such a convolution needs of what went before. */
 static inline int64_t config_conv_state(const config *c)

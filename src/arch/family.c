@@ -33,6 +33,7 @@ uint32_t family_facts(const config *c, int32_t layer)
     bool experts = sparse && c->moe.kind == EXPERT_FFN;
     f |= config_layer_mixer(c, layer) == MIXER_ATTENTION ? FACT_ATTENTION : 0;
     f |= config_layer_mixer(c, layer) == MIXER_CONV ? FACT_CONV : 0;
+    f |= config_layer_mixer(c, layer) == MIXER_DELTA ? FACT_DELTA : 0;
     f |= c->conv_bias ? FACT_CONV_BIAS : 0;
     f |= c->norms == NORM_BEFORE ? FACT_NORM_BEFORE : 0;
     f |= c->qkv_bias ? FACT_QKV_BIAS : 0;
@@ -87,7 +88,17 @@ static int64_t letter(const config *c, char l)
     case 'T':
         return c->conv_taps;
     case 'I':
-        return 3 * (int64_t)config_conv_width(c);
+        return config_recurrent_in(c);
+    case 'G':
+        return (int64_t)c->n_heads * config_qk_dim(c) * (c->attn_gate_in_q ? 2 : 1);
+    case 'J':
+        return c->delta_v_heads;
+    case 'L':
+        return 2 * (int64_t)c->delta_v_heads;
+    case 'A':
+        return c->delta_v_dim;
+    case 'X':
+        return config_delta_values(c);
     case 'B':
         return (int64_t)c->n_heads * (c->qk_nope_dim + c->v_dim);
     default:

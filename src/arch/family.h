@@ -5,7 +5,9 @@
  *   V vocabulary  C width  F FFN width  H heads*qk_dim  K kv_heads*qk_dim  O heads*v_dim
  *   D head_dim    E experts  M one expert's (or adapter's) width  S shared experts' width
  *   N heads       Q q_lora_rank R kv_lora_rank  P kv_lora_rank+qk_rope_dim  B
- * heads*(qk_nope_dim+v_dim)  1 one  W columns of a convolution  T its taps  I 3*W  A rule applies
+ * heads*(qk_nope_dim+v_dim)  1 one  W columns of a convolution  T its taps  I columns of the input
+ * projection before it  G queries with their gates  J value heads of a delta net  L 2*J  A columns
+ * of one  X J*A  A rule applies
  * where all facts it needs hold (FACT_ bits, which may differ from layer to layer). Walking the
  * slots of a configuration gives every tensor of the model with name and shape: what binding checks
  * and loads, `info` counts and `new` writes. */
@@ -61,6 +63,7 @@ enum {
     FACT_ATTENTION = 1 << 17,   /* this layer has attention */
     FACT_CONV = 1 << 18,        /* this layer has a gated short convolution */
     FACT_CONV_BIAS = 1 << 19,
+    FACT_DELTA = 1 << 20, /* this layer has a gated delta net */
 };
 
 enum {

@@ -124,7 +124,7 @@ static const config_key flex_olmo_keys[] = {
 /* ---- tensors ---- */
 
 /* Qwen2-MoE has one shared expert with a gate, DeepSeek several without; either is one FFN. */
-static const tensor_rule qwen2_shared_tensors[] = {
+const tensor_rule qwen2_shared_tensors[] = {
     SHARED_FFN("mlp.shared_expert"),
     { "mlp.shared_expert_gate.weight", "1C", FACT_SHARED_GATE, RULE_F32, BLOCK(moe.shared_gate),
       INIT_NORMAL },

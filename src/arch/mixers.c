@@ -22,6 +22,7 @@ const char *mixers_name(mixer_kind kind)
     static const char *const names[] = {
         [MIXER_ATTENTION] = "full_attention",
         [MIXER_CONV] = "conv",
+        [MIXER_DELTA] = "linear_attention",
     };
     return names[kind];
 }
@@ -70,6 +71,10 @@ pesc_status mixers_read(config *c, json_where w)
     const json_t *list = json_value(w.object, "full_attn_idxs");
     if (c->recurrent == MIXER_ATTENTION)
         return PESC_OK;
+    if (c->recurrent == MIXER_DELTA && c->delta_v_heads % c->delta_k_heads)
+        return fail(PESC_FORMAT,
+                    "%s: linear_num_key_heads: %d does not divide linear_num_value_heads %d",
+                    w.file, c->delta_k_heads, c->delta_v_heads);
     c->layer_recurrent = mem_zalloc((size_t)c->n_layers, 1);
     if (!c->layer_recurrent)
         return fail_nomem("reading a configuration", (size_t)c->n_layers);

@@ -74,10 +74,12 @@ typedef struct mla {
     tensor q_norm, kv_norm;
 } mla;
 
-/* The mixer of a layer without attention: a gated short convolution. */
+/* The mixer of a layer without attention: a gated short convolution, or a gated delta net. */
 typedef struct recurrent {
-    linear in, out; /* [3C,C] [C,C] */
-    tensor w, bias; /* of the convolution: f32 [W,1,taps], [W] or absent */
+    linear in, out;              /* [3C,C] [C,C]; delta: [W,C], grouped [W+X,C]; [C,X] */
+    tensor w, bias;              /* of the convolution: f32 [W,1,taps], [W] or absent */
+    linear z, b, a;              /* delta: [X,C] [J,C] [J,C]; grouped: b alone, [2J,C] */
+    tensor a_log, dt_bias, norm; /* delta: f32 [J] [J] [A] */
 } recurrent;
 
 typedef struct block {

@@ -185,7 +185,7 @@ typedef struct copy_heads {
 /* A causal depthwise convolution along the rows of each packed sequence, w [W,1,taps]:
  *   s[t] = bias + sum_i w[i] z[t - taps + 1 + i], i from 0 up
  *   gated:  z = b u, out = c s, where x [T,3W] = b | c | u (LFM2)
- *   else:   z = x [T,W], out = silu(s) (the delta net)
+ *   else:   z = x [T,W], out = act(s) (the delta net)
  * Rows of z before the first of a sequence are those that `state` holds for it, or zero where it
  * holds none: without a state, and where pos of the first row is 0. Forward leaves there the last
  * taps - 1 rows of the sequence. */
@@ -196,7 +196,39 @@ typedef struct conv {
     tensor starts, pos;  /* as in attention */
     tensor state, slots; /* f32 [n,(taps-1)*W]; i32 [n_seq]: a sequence's row of it; absent: none */
     bool gated;
+    act_kind act; /* where it is not gated */
 } conv;
+
+/* The gated delta rule (Qwen3.5) along the rows of each packed sequence. A row of x has the queries
+ * of k_heads heads of k_dim columns, their keys, then the values of v_heads heads of v_dim; a key
+ * head serves v_heads / k_heads neighbouring value heads. q and k are divided by their length,
+ * sqrt(sum of squares + 1e-6), and q by sqrt(k_dim). Token by token, with S [k_dim,v_dim] of each
+ * value head in f32:
+ *   decay = exp(-exp(a_log) softplus(a + dt_bias)), beta = sigmoid(b)
+ *   S = decay S; e = beta (v - S^T k); S += k e^T; out = S^T q
+ * Before the first row of a sequence S is what `state` holds for it, or zero, as in conv; forward
+ * leaves there that after the last. */
+typedef struct delta_rule {
+    tensor out, x;         /* act [T, v_heads*v_dim] [T, 2*k_heads*k_dim + v_heads*v_dim] */
+    tensor b, a;           /* act [T,v_heads] */
+    tensor a_log, dt_bias; /* f32 [v_heads] */
+    tensor starts, pos;    /* as in attention */
+    tensor state, slots;   /* f32 [n, v_heads*k_dim*v_dim]; i32 [n_seq]; absent: none */
+    int32_t k_heads, v_heads, k_dim, v_dim;
+} delta_rule;
+
+/* Backward keeps the state before every L-th row, and before each of L rows. */
+static inline int64_t delta_span(int64_t rows)
+{
+    int64_t n = 2;
+    while (n * n < rows)
+        n++;
+    return n;
+}
+static inline int64_t delta_states(int64_t rows) /* of each head, in delta_bwd.work */
+{
+    return 2 * delta_span(rows) + 1;
+}
 
 /* RMS norm of rows as wide as w: out = (w + shift) x rstd. Two neighbours can be fused with it:
  *   prologue: x + add + sum_slot rows[inverse[t*k+slot]] (slots in order) is normalised instead of
@@ -262,7 +294,7 @@ typedef struct norm_bwd {
     float shift;
 } norm_bwd;
 
-/* dgate may be gate or dy, dup may be up. */
+/* dgate may be gate or dy, dup may be up or dy. */
 typedef struct glu_bwd {
     tensor dgate, dup, dy, gate, up;
     tensor glu; /* receives the result of forward again; absent: not wanted */
@@ -280,6 +312,14 @@ typedef struct conv_bwd {
     tensor dout, dx;  /* like out and x */
     tensor dw, dbias; /* f32, accumulate; absent: not wanted */
 } conv_bwd;
+
+typedef struct delta_bwd {
+    delta_rule fwd;          /* the arguments of forward, without a state; out, pos are not read */
+    tensor dout, dx, db, da; /* like out, x, b, a */
+    tensor da_log, ddt_bias; /* f32, accumulate; absent: not wanted */
+    tensor work;             /* f32 [delta_states(T), v_heads*k_dim*v_dim]: workspace */
+    tensor dqk;              /* f32 [T, v_heads*2*k_dim]: workspace */
+} delta_bwd;
 
 /* dlogits from dgates through the rule, plus `balance` times the gradient of the layer's aux value
  * (see ops.balance): balance E/T p_j (f_j - sum_i f_i p_i). */
@@ -383,6 +423,7 @@ struct ops {
      * times sigmoid(lse - sink); lse [T,heads] becomes that of keys and sink; sinks f32 [heads] */
 
     void (*conv_fwd)(device *d, const conv *a);
+    void (*delta_fwd)(device *d, const delta_rule *a);
 
     /* pointwise and rows */
     void (*embed)(device *d, tensor out, tensor table, tensor ids); /* out f32 [T,C] */
@@ -434,6 +475,7 @@ struct ops {
     void (*sink_bwd)(device *d, tensor dsinks, tensor delta, tensor lse, tensor sinks);
     /* after attention_bwd; lse as sink_fwd left it; dsinks f32 [heads] += */
     void (*conv_bwd)(device *d, const conv_bwd *a);
+    void (*delta_bwd)(device *d, const delta_bwd *a);
     void (*add_bias_bwd)(device *d, tensor dbias, tensor dy, tensor offsets); /* dbias += */
     void (*embed_bwd)(device *d, tensor dtable, tensor dout, tensor ids);     /* dtable f32, += */
     void (*gather_rows_bwd)(device *d, tensor dx, tensor dout, tensor inverse, int32_t k,

@@ -37,7 +37,7 @@ size_t pesc_doctor(pesc_doctor_row *rows, size_t cap)
     row(rows, cap, &n, device_row("cuda"));
     r = (pesc_doctor_row){ .name = "cuda kernels", .state = "note" };
     snprintf(r.detail, sizeof r.detail, "%s",
-             "not run on a GPU yet: convolutions of recurrent layers (lfm2, lfm2_moe)");
+             "not run on a GPU yet: convolutions and delta nets (lfm2, qwen3_5, qwen3_next)");
     row(rows, cap, &n, r);
 
     r = (pesc_doctor_row){ .name = "memory", .state = "ok" };

@@ -21,6 +21,8 @@
     X(sink_fwd, (device *d, tensor y, tensor l, tensor s), (in, y, l, s))                          \
     X(conv_fwd, (device *d, const conv *a), (in, a))                                               \
     X(conv_bwd, (device *d, const conv_bwd *a), (in, a))                                           \
+    X(delta_fwd, (device *d, const delta_rule *a), (in, a))                                        \
+    X(delta_bwd, (device *d, const delta_bwd *a), (in, a))                                         \
     X(add_bias, (device *d, tensor y, tensor b, tensor o), (in, y, b, o))                          \
     X(sink_bwd, (device *d, tensor ds, tensor e, tensor l, tensor s), (in, ds, e, l, s))           \
     X(add_bias_bwd, (device *d, tensor db, tensor dy, tensor o), (in, db, dy, o))                  \

@@ -8,6 +8,8 @@ static void standard_layout(attention_acts *a, arena *mem, const acts_plan *plan
     const config *c = plan->c;
     int64_t n = plan->n, h = (int64_t)c->n_heads * c->head_dim;
     int64_t k = (int64_t)c->n_kv_heads * c->head_dim;
+    if (c->attn_gate_in_q)
+        a->q_gate = tensor_take2(mem, plan->dt, n, 2 * h);
     if (c->qk_norm == QK_NORM_NONE)
         return;
     a->q_raw = tensor_take2(mem, plan->dt, n, h);
@@ -84,6 +86,8 @@ void attention_grads_layout(attention_grads *g, arena *mem, const acts_plan *pla
     g->delta = tensor_take2(mem, DT_F32, n, heads);
     if (c->attn_gate)
         g->ungated = tensor_take2(mem, plan->dt, n, heads * config_v_dim(c));
+    if (c->attn_gate_in_q)
+        g->q_gate = tensor_take2(mem, plan->dt, n, 2 * heads * c->head_dim);
     if (!config_mla(c))
         return;
     if (c->q_lora_rank)
@@ -158,17 +162,41 @@ static void rotate_qk(const pass *p, const block *b, tensor q, tensor k)
     rotate(p, b, k, standard_rope(c, c->n_kv_heads));
 }
 
+/* Queries and their gates, from or to the heads that have both. */
+static void copy_gates(const pass *p, tensor q, tensor gate, tensor both, bool join)
+{
+    const config *c = &p->m->cfg;
+    const int32_t n = c->head_dim;
+    copy_heads parts[] = { { .dst = q, .src = both }, { .dst = gate, .src = both } };
+    for (int i = 0; i < 2; i++) {
+        copy_heads *x = &parts[i];
+        const tensor part = x->dst;
+        x->n_heads = c->n_heads;
+        x->n = n;
+        x->dst_head = join ? 2 * n : n;
+        x->src_head = join ? n : 2 * n;
+        x->dst_col = join ? i * n : 0;
+        x->src_col = join ? 0 : i * n;
+        x->dst = join ? both : part;
+        x->src = join ? part : both;
+        p->dev->op->copy_heads(p->dev, x);
+    }
+}
+
 static void standard_qkv(const pass *p, const block *b, tensor h)
 {
     const config *c = &p->m->cfg;
     const attention_acts *a = &p->acts.attn;
     bool norm = c->qk_norm != QK_NORM_NONE;
+    tensor q = norm ? a->q_raw : a->q;
     linears_fwd(p,
                 &(linear_set){ 3,
                                { &b->q, &b->k, &b->v },
-                               { norm ? a->q_raw : a->q, norm ? a->k_raw : a->k, a->v },
+                               { c->attn_gate_in_q ? a->q_gate : q, norm ? a->k_raw : a->k, a->v },
                                a->qkv_ax },
                 h);
+    if (c->attn_gate_in_q)
+        copy_gates(p, q, a->gate, a->q_gate, false);
     if (c->qk_norm_rotated)
         rotate_qk(p, b, a->q_raw, a->k_raw);
     if (norm) {
@@ -283,9 +311,10 @@ static attention attention_args(const pass *p, const block *b)
 static tensor gate_fwd(const pass *p, const block *b, tensor out, tensor h)
 {
     const attention_acts *a = &p->acts.attn;
-    if (!b->out_gate.w.data)
+    if (!a->gated.data)
         return out;
-    linear_fwd(p, &b->out_gate, a->gate, h);
+    if (b->out_gate.w.data)
+        linear_fwd(p, &b->out_gate, a->gate, h);
     p->dev->op->glu_fwd(p->dev, a->gated, a->gate, out, ACT_SIGMOID);
     return a->gated;
 }
@@ -360,7 +389,10 @@ static void standard_bwd(const pass *p, const block *b, const block *g, attentio
     }
     if (c->qk_norm_rotated)
         rotate_qk_bwd(p, b);
-    linears_bwd(p, &(linear_set){ 3, { &b->q, &b->k, &b->v }, { d->q, d->k, d->v }, a->qkv_ax },
+    if (c->attn_gate_in_q)
+        copy_gates(p, d->q, a->gate, d->q_gate, true);
+    const tensor dq = c->attn_gate_in_q ? d->q_gate : d->q;
+    linears_bwd(p, &(linear_set){ 3, { &b->q, &b->k, &b->v }, { dq, d->k, d->v }, a->qkv_ax },
                 (const linear *[]){ &g->q, &g->k, &g->v }, (linear_flow){ .dx = f.dh, .x = f.h });
 }
 
@@ -402,11 +434,11 @@ static void mla_bwd(const pass *p, const block *b, const block *g, attention_flo
 }
 
 /* The gradient of attention's own output; that of the gate takes the gate's place. */
-static tensor gate_bwd(const pass *p, const block *b)
+static tensor gate_bwd(const pass *p)
 {
     const attention_acts *a = &p->acts.attn;
     const attention_grads *d = &p->train->grads.attn;
-    if (!b->out_gate.w.data)
+    if (!a->gated.data)
         return d->out;
     p->dev->op->glu_bwd(p->dev, &(glu_bwd){ .dgate = a->gate,
                                             .dup = d->ungated,
@@ -421,10 +453,10 @@ void attention_layer_bwd(const pass *p, const block *b, const block *g, attentio
 {
     const attention_acts *a = &p->acts.attn;
     const attention_grads *d = &p->train->grads.attn;
-    const bool gated = b->out_gate.w.data;
+    const bool gated = a->gated.data;
     linears_bwd(p, &(linear_set){ 1, { &b->o }, { f.dy }, a->o_ax }, (const linear *[]){ &g->o },
                 (linear_flow){ .dx = d->out, .x = gated ? a->gated : a->out });
-    tensor dout = gate_bwd(p, b);
+    tensor dout = gate_bwd(p);
     p->dev->op->attention_bwd(p->dev, &(attention_bwd){ .fwd = attention_args(p, b),
                                                         .dout = dout,
                                                         .dq = d->q,
@@ -437,7 +469,7 @@ void attention_layer_bwd(const pass *p, const block *b, const block *g, attentio
         mla_bwd(p, b, g, f);
     else
         standard_bwd(p, b, g, f);
-    if (gated)
+    if (b->out_gate.w.data)
         linear_bwd(p, &b->out_gate, &g->out_gate,
                    (linear_flow){ f.dh, a->gate, f.h, .accumulate = true });
 }

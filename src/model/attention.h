@@ -23,6 +23,7 @@ typedef struct attention_acts {
     tensor q, k, v;                 /* [T,H] [T,K] [T,K], rotated: what the op reads */
     tensor out;                     /* [T,O] */
     tensor gate, gated;             /* [T,O]: of out_gate, out times its sigmoid; absent: no gate */
+    tensor q_gate;                  /* [T,2H]: each query head and its gate; absent: none there */
     tensor q_raw, k_raw;            /* before q_norm and k_norm; absent: no such norm */
     tensor q_low, q_lat;            /* MLA: [T,Q], before and after the norm */
     tensor kv_low;                  /* [T,P]: the latent, then the shared rotating columns */
@@ -37,6 +38,7 @@ typedef struct attention_acts {
 typedef struct attention_grads {
     tensor q, k, v, out;
     tensor ungated; /* [T,O]: of attention's own output, where that has a gate */
+    tensor q_gate;  /* like that of attention_acts */
     tensor delta;   /* f32 [T,heads] */
     tensor q_low;   /* MLA, like kv_low, kv_lat, kv */
     tensor kv_low, kv_lat, kv;

@@ -251,6 +251,21 @@ static void add_scores(const walk *w, int32_t layer)
         r->backward += 3 * qk + 2 * pv;
 }
 
+/* A delta net: S^T k, k e^T and S^T q of each token and value head. Backward computes the first two
+ * three times more, and has seven of its own. */
+static void add_state(const walk *w, int32_t layer)
+{
+    cost_row *r = &w->out->part[COST_SCORES];
+    uint64_t product = 2 * (uint64_t)(config_delta_state(w->c) * w->work.tokens);
+    if (!w->how) {
+        r->inference += 3 * product;
+        return;
+    }
+    r->forward += 3 * product;
+    if (stage_place(layer, STAGE_SCORES) > w->lowest)
+        r->backward += 13 * product;
+}
+
 static void add_all(const walk *w)
 {
     for (slot s = slot_first(); slot_next(w->c, &s);) {
@@ -260,6 +275,8 @@ static void add_all(const walk *w)
     for (int32_t i = 0; i < w->c->n_layers; i++)
         if (config_layer_mixer(w->c, i) == MIXER_ATTENTION)
             add_scores(w, i);
+        else
+            add_state(w, i);
 }
 
 /* ---- the counts ---- */
@@ -270,6 +287,7 @@ pesc_status cost_check(const config *c, cost_work w)
     for (slot s = slot_first(); slot_next(c, &s);)
         count += (double)slot_count(&s);
     double scores = 10.0 * c->n_layers * c->n_heads * (config_qk_dim(c) + config_v_dim(c)) * keys;
+    scores += 32.0 * c->n_layers * (double)config_delta_state(c);
     double flop = (8 * count * (c->moe.topk.k + 1.0) + scores) * (double)w.tokens;
     return flop < 0x1p62 ? PESC_OK
                          : fail(PESC_USAGE,

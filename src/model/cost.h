@@ -19,7 +19,7 @@
 typedef enum cost_part {
     COST_EMBED,
     COST_ATTENTION, /* projections */
-    COST_SCORES,    /* Q K^T and the product with V */
+    COST_SCORES,    /* Q K^T and the product with V; those with the state of a delta net */
     COST_FFN,
     COST_SHARED, /* shared experts */
     COST_EXPERTS,

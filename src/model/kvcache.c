@@ -6,8 +6,9 @@
 struct kvcache {
     device *dev; /* borrowed */
     void *memory;
-    tensor k, v; /* [layers * n_pages, KV_PAGE_TOKENS, K]; a layer is a slice */
-    tensor conv; /* f32 [recurrent layers * n_seqs, rows before the next]; a layer is a slice */
+    tensor k, v;  /* [layers * n_pages, KV_PAGE_TOKENS, K]; a layer is a slice */
+    tensor delta; /* like conv: S of all heads; absent: no layer has a delta net */
+    tensor conv;  /* f32 [recurrent layers * n_seqs, rows before the next]; a layer is a slice */
     bool has_state;
     int32_t n_layers, /* with attention */
         n_seqs, max_tokens;
@@ -37,6 +38,8 @@ static void layout(kvcache *c, arena *a, const config *cfg, dtype dt)
         return;
     rows = (int64_t)config_mixers(cfg, cfg->n_layers, cfg->recurrent) * c->n_seqs;
     c->conv = tensor_take2(a, DT_F32, rows, config_conv_state(cfg));
+    if (cfg->recurrent == MIXER_DELTA)
+        c->delta = tensor_take2(a, DT_F32, rows, config_delta_state(cfg));
 }
 
 static pesc_status open_tables(kvcache *c)
@@ -68,7 +71,7 @@ uint64_t kvcache_state_bytes(const config *cfg)
     if (!config_has_state(cfg))
         return 0;
     int64_t n = config_mixers(cfg, cfg->n_layers, cfg->recurrent);
-    return (uint64_t)(n * config_conv_state(cfg)) * sizeof(float);
+    return (uint64_t)(n * (config_conv_state(cfg) + config_delta_state(cfg))) * sizeof(float);
 }
 
 static const memory_need cache_need = { "the key-value cache", "a shorter context needs less" };
@@ -299,6 +302,11 @@ tensor kvcache_values(const kvcache *c, int32_t place)
 tensor kvcache_conv_state(const kvcache *c, int32_t place)
 {
     return tensor_slice(&c->conv, (int64_t)place * c->n_seqs, c->n_seqs);
+}
+
+tensor kvcache_delta_state(const kvcache *c, int32_t place)
+{
+    return tensor_slice(&c->delta, (int64_t)place * c->n_seqs, c->n_seqs);
 }
 
 const int32_t *kvcache_table(const kvcache *c, int32_t seq)

@@ -40,6 +40,7 @@ void kvcache_truncate(kvcache *c, int32_t seq, int32_t length); /* keeps the fir
 tensor kvcache_keys(const kvcache *c, int32_t place); /* [n_pages, KV_PAGE_TOKENS, K] */
 tensor kvcache_values(const kvcache *c, int32_t place);
 tensor kvcache_conv_state(const kvcache *c, int32_t place);  /* f32 [n_seqs, taps - 1 rows] */
+tensor kvcache_delta_state(const kvcache *c, int32_t place); /* f32 [n_seqs, S of all heads] */
 const int32_t *kvcache_table(const kvcache *c, int32_t seq); /* host: page numbers */
 int32_t kvcache_max_pages(const kvcache *c);
 

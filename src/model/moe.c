@@ -139,8 +139,7 @@ static void drop_rows(const pass *p, const block *b, tensor rows, dropout_rows w
         p->dev->op->dropout(p->dev, rows, rows, pass_key(p, rng_stream(layer, which, 0)), rate);
 }
 
-/* The gates are applied on the narrow side, before U: then backward needs no output of an expert.
- */
+/* Gates are applied on the narrow side, before U: backward then needs no output of an expert. */
 static row_gates adapter_gates(const pass *p)
 {
     const moe_acts *a = &p->acts.moe;
@@ -455,7 +454,8 @@ static void shared_bwd(const pass *p, const block *b, const block *g, moe_flow f
                                                  .w = b->ffn_norm,
                                                  .rstd = p->acts.ffn_rstd,
                                                  .dlogits = dlogit,
-                                                 .drouter = g->moe.shared_gate });
+                                                 .drouter = g->moe.shared_gate,
+                                                 .shift = p->m->cfg.norm_shift });
         if (f.dh.data)
             op->matmul(p->dev, &(mm){ .layout = MM_NN,
                                       .out = f.dh,

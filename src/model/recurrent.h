@@ -2,20 +2,28 @@
  * state of fixed size instead of on all tokens before. In training, and at the beginning of each
  * packed sequence, the state is zero; in inference the KV cache keeps it.
  *
- * The gated short convolution (LFM2): [b | c | u] = in h; y = out (c conv(b u)). */
+ * - The gated short convolution (LFM2): [b | c | u] = in h; y = out (c conv(b u)).
+ * - The gated delta net (Qwen3.5): qkv = silu(conv(in h)), the delta rule over it with decays and
+ *   steps from a h and b h, y = out (norm(rule) silu(z h)), where the norm is that of each head. */
 #ifndef PESC_MODEL_RECURRENT_H
 #define PESC_MODEL_RECURRENT_H
 
 #include "model/attention.h"
 
 typedef struct recurrent_acts {
-    tensor in;          /* [T,3C] */
-    tensor out;         /* [T,C]: what the output projection reads */
-    tensor in_ax, o_ax; /* linear_set.ax */
+    tensor in;                 /* [T,3C], or of a delta net [T,W]: what the convolution reads */
+    tensor out;                /* [T,C] or [T,X]: what the output projection reads */
+    tensor qkvz, ba;           /* [T,W+X] [T,2J]: what grouped projections give; else absent */
+    tensor z, b, a;            /* [T,X] [T,J] [T,J]: of a delta net, as all below */
+    tensor mixed, rule;        /* [T,W] [T,X]: after the convolution, after the delta rule */
+    tensor normed;             /* [T,X] */
+    tensor rstd;               /* f32 [T*J]; training */
+    tensor in_ax, ba_ax, o_ax; /* linear_set.ax */
 } recurrent_acts;
 
 typedef struct recurrent_grads {
-    tensor in, out; /* like those of recurrent_acts */
+    tensor in, out, qkvz, ba, z, b, a, mixed, rule; /* like those of recurrent_acts */
+    tensor work, dqk;                               /* see delta_bwd */
 } recurrent_grads;
 
 /* Nothing, where all layers have attention. */

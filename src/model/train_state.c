@@ -11,6 +11,7 @@ static int32_t larger(int32_t a, int32_t b)
 static int32_t widest_input(const config *c)
 {
     int32_t wide = larger(larger(c->dim, c->ffn_dim), c->n_heads * config_v_dim(c));
+    wide = larger(wide, config_delta_values(c));
     return larger(larger(wide, c->moe.shared_dim), larger(c->q_lora_rank, c->kv_lora_rank));
 }
 

@@ -40,6 +40,9 @@ static int64_t block_converted(const model_shape *m, const block *b, bool train)
                                &b->mla.q_a.w,
                                &b->mix.in.w,
                                &b->mix.out.w,
+                               &b->mix.z.w,
+                               &b->mix.b.w,
+                               &b->mix.a.w,
                                &b->mla.q_b.w,
                                &b->mla.kv_a.w,
                                &b->mla.kv_b.w,
@@ -82,7 +85,8 @@ static void block_fp8(work_limits *w, const block *b)
     const linear *others[] = { &b->o,        &b->out_gate, &b->mla.q,
                                &b->mla.q_a,  &b->mla.q_b,  &b->mla.kv_a,
                                &b->mla.kv_b, &b->ffn.down, &b->moe.shared.down,
-                               &b->mix.in,   &b->mix.out };
+                               &b->mix.in,   &b->mix.out,  &b->mix.z,
+                               &b->mix.b,    &b->mix.a };
     fp8_limits(w, qkv, 3);
     fp8_limits(w, in, 2);
     fp8_limits(w, shared, 2);
@@ -100,7 +104,7 @@ static int64_t widest(const config *c)
                                (int64_t)c->n_heads * (c->qk_nope_dim + config_v_dim(c)),
                                c->moe.expert_dim,
                                c->moe.shared_dim,
-                               3 * (int64_t)config_conv_width(c) };
+                               config_recurrent_in(c) };
     int64_t n = 0;
     for (size_t i = 0; i < sizeof widths / sizeof *widths; i++)
         n = most(n, widths[i]);

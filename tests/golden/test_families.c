@@ -75,6 +75,9 @@ static const fixture fixtures[] = {
     { "ministral3-fp8", NULL, NULL, 1e-4f },
     { "lfm2", NULL, NULL, 1e-4f },
     { "lfm2_moe", NULL, NULL, 1e-4f },
+    { "qwen3_5", NULL, NULL, 1e-4f },
+    { "qwen3_5_moe", NULL, NULL, 1e-4f },
+    { "qwen3_next", NULL, NULL, 1e-4f },
     { "peft", "base", "adapter", 1e-4f },
     { "bnb", NULL, NULL, 1e-4f },
 };

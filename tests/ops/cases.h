@@ -54,7 +54,7 @@ typedef struct op_test {
     double (*loss)(const params *p, double **x);
     struct {
         int gradient, of;
-    } gradients[4]; /* ends where both are 0 */
+    } gradients[6]; /* ends where both are 0 */
 } op_test;
 
 double round_to(dtype dt, double x); /* x as a tensor of type dt holds it */
@@ -71,6 +71,7 @@ void decode_nf4(double *out, const double *bytes, i64 n, bool rounded);
     X(matmul) X(matmul_nf4) X(matmul_sum) X(matmul_fp8) X(matmul_fp8_nf4) X(matmuls)               \
     X(grouped_matmul)                                                                              \
     X(rope_table) X(rope) X(attention_fwd) X(copy_heads) X(conv_fwd) X(conv_bwd)                   \
+    X(delta_fwd) X(delta_bwd)                                                                      \
     X(embed) X(rmsnorm_fwd) X(glu_fwd) X(act_fwd) X(add) X(scale_rows) X(add_gated) X(convert)     \
     X(gather_rows) X(sink_fwd) X(sink_bwd) X(add_bias) X(add_bias_bwd) X(softcap) X(softcap_bwd)   \
     X(topk_fwd) X(expert_remap) X(expert_sort) X(scatter_add) X(adapters_fwd) X(experts_fwd)       \

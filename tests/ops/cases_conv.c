@@ -37,7 +37,7 @@ static double sum_of(const params *p, const inputs *in, i64 t, i64 j)
 static double out_of(const params *p, const inputs *in, i64 t, i64 j)
 {
     double s = sum_of(p, in, t, j);
-    return p->flag ? s * in->x[t * x_cols(p) + p->c + j] : s / (1 + exp(-s));
+    return p->flag ? s * in->x[t * x_cols(p) + p->c + j] : oracle_act(p->act, s);
 }
 
 static void arrange_rows(const params *p, double *starts, double *pos)
@@ -89,7 +89,8 @@ static void fwd_call(device *d, const params *p, const tensor *t)
                                 .pos = t[POS],
                                 .state = t[STATE],
                                 .slots = t[SLOTS],
-                                .gated = p->flag });
+                                .gated = p->flag,
+                                .act = p->act });
 }
 
 static void fwd_oracle(const params *p, double **x)
@@ -123,6 +124,7 @@ const op_test test_conv_fwd = {
           .page = 6, .flag = true },
         { .t = 4, .c = 64, .n = 4, .seqs = 4, .len = { 1, 1, 1, 1 }, .past = { 3, 40, 0, 9 },
           .page = 4, .x = DT_BF16, .o = DT_BF16 },
+        { .t = 20, .c = 33, .n = 4, .seqs = 1, .len = { 20 }, .act = ACT_GELU },
         { .t = 3, .c = 9, .n = 16, .seqs = 2, .len = { 2, 1 }, .past = { 1, 0 }, .page = 2,
           .bias = true },
     }
@@ -159,7 +161,8 @@ static void bwd_call(device *d, const params *p, const tensor *t)
                                              .bias = t[BBIAS],
                                              .starts = t[BSTARTS],
                                              .pos = t[BPOS],
-                                             .gated = p->flag },
+                                             .gated = p->flag,
+                                             .act = p->act },
                                     .dout = t[DOUT],
                                     .dx = t[DX],
                                     .dw = t[DW],
@@ -192,12 +195,13 @@ static void bwd_oracle(const params *p, double **x)
         for (i64 t = in.begin; t < (i64)x[BSTARTS][s + 1]; t++)
             for (i64 j = 0; j < p->c; j++) {
                 double sum = sum_of(p, &in, t, j), dy = x[DOUT][t * p->c + j];
-                double q = 1 / (1 + exp(-sum));
+                double h = 1e-6;
+                double slope =
+                    (oracle_act(p->act, sum + h) - oracle_act(p->act, sum - h)) / (2 * h);
                 if (p->flag)
                     x[DX][t * x_cols(p) + p->c + j] = dy * sum;
                 spread(p, x, in.begin, t, j,
-                       p->flag ? dy * x[BX][t * x_cols(p) + p->c + j]
-                               : dy * q * (1 + sum * (1 - q)));
+                       p->flag ? dy * x[BX][t * x_cols(p) + p->c + j] : dy * slope);
             }
     }
 }
@@ -221,6 +225,7 @@ const op_test test_conv_bwd = {
         { .t = 1, .c = 1, .n = 2, .seqs = 1, .len = { 1 }, .bias = true },
         { .t = 40, .c = 67, .n = 3, .seqs = 3, .len = { 1, 9, 30 }, .flag = true },
         { .t = 40, .c = 67, .n = 4, .seqs = 4, .len = { 1, 9, 0, 30 }, .bias = true },
+        { .t = 20, .c = 33, .n = 4, .seqs = 1, .len = { 20 }, .act = ACT_GELU },
         { .t = 33, .c = 130, .n = 3, .seqs = 2, .len = { 32, 1 }, .flag = true, .bias = true,
           .x = DT_BF16, .o = DT_BF16 },
         { .t = 20, .c = 9, .n = 16, .seqs = 1, .len = { 20 }, .bias = true },

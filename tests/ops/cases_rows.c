@@ -44,6 +44,7 @@ const op_test test_glu_fwd = {
         { .t = 7, .c = 1536, .x = DT_BF16, .o = DT_BF16 },
         { .t = 9, .c = 1000, .act = ACT_SILU },
         { .t = 9, .c = 1000, .act = ACT_CLAMPED },
+        { .t = 9, .c = 100, .act = ACT_SIGMOID },
         { .t = 3, .c = 65, .act = ACT_CLAMPED, .x = DT_BF16, .o = DT_BF16 },
         { .t = 5, .c = 99, .act = ACT_SIGMOID },
         { .t = 3, .c = 64, .act = ACT_SIGMOID, .x = DT_BF16, .o = DT_BF16 },

@@ -291,7 +291,7 @@ static void results_do_not_depend_on_the_batch(void **state)
         requests_depend_on_nothing_else(i % 2 ? "cpu:3" : "cpu:1", golden_path(families[i]),
                                         i % 3 ? "f32" : "bf16", 0, i % 2);
     requests_depend_on_nothing_else("cpu:2", "share/base", "f32", 0, false);
-    requests_depend_on_nothing_else("cpu:2", golden_path("lfm2"), "f32", 0, true);
+    requests_depend_on_nothing_else("cpu:2", golden_path("qwen3_5"), "f32", 0, true);
     requests_depend_on_nothing_else("far", golden_path("sparsetral"), "f32", 0, true);
     assert_true(guesses_kept > 10);
 }

@@ -230,6 +230,27 @@ def lfm2_moe(r):
                 routed_scaling_factor=p["routed_scaling_factor"])
 
 
+def delta(r, **more):
+    c = part(r, plain(r, attention_bias=r.random() < 0.3))
+    c["rope_parameters"] = {k: v for k, v in c["rope_parameters"].items() if k in ("rope_theta", "partial_rotary_factor")}
+    c["rope_parameters"]["rope_type"] = "default"
+    keys = r.randint(1, 3)
+    listed = dict(layer_types=[r.choice(["linear_attention", "full_attention"]) for _ in range(c["num_hidden_layers"])])
+    return {**c, "linear_num_key_heads": keys, "linear_num_value_heads": keys * r.randint(1, 3), "linear_key_head_dim": r.randint(1, 20),
+            "linear_value_head_dim": r.randint(1, 20), "linear_conv_kernel_dim": r.randint(2, 5),
+            **r.choice([listed, dict(full_attention_interval=r.randint(1, 4))]), **more}
+
+
+def delta_moe(r, **more):
+    p = router(r)
+    return delta(r, num_experts=p["n_routed_experts"], num_experts_per_tok=p["num_experts_per_tok"], shared_expert_intermediate_size=r.randint(5, 40),
+                 moe_intermediate_size=p["moe_intermediate_size"], **more)
+
+
+def qwen3_next(r):
+    return delta_moe(r, norm_topk_prob=r.random() < 0.6, decoder_sparse_step=r.choice([1, 1, 2]), mlp_only_layers=r.choice([[], [0]]))
+
+
 FAMILIES = {
     "llama": (hf.LlamaConfig, lambda r: plain(r, attention_bias=r.random() < 0.3, mlp_bias=r.random() < 0.3)),
     "qwen3": (hf.Qwen3Config, lambda r: plain(r, attention_bias=r.random() < 0.3)),
@@ -263,6 +284,9 @@ FAMILIES = {
     "hunyuan_v1_dense": (hf.HunYuanDenseV1Config, hunyuan),
     "lfm2": (hf.Lfm2Config, lfm2_dense),
     "lfm2_moe": (hf.Lfm2MoeConfig, lfm2_moe),
+    "qwen3_5": (hf.Qwen3_5TextConfig, delta),
+    "qwen3_5_moe": (hf.Qwen3_5MoeTextConfig, delta_moe),
+    "qwen3_next": (hf.Qwen3NextConfig, qwen3_next),
     "ernie4_5": (hf.Ernie4_5Config, lambda r: plain(r, use_bias=r.random() < 0.5)),
 }
 
@@ -271,7 +295,7 @@ def randomise(model, seed):
     g = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, p in model.named_parameters():
-            scale = 0.2 if name.endswith(("bias", "sinks")) else 0.3 if "norm" in name else 1.5 / p.shape[-1] ** 0.5
+            scale = 1 if name.endswith(("A_log", "dt_bias")) else 0.2 if name.endswith(("bias", "sinks")) else 0.3 if "norm" in name else 1.5 / p.shape[-1] ** 0.5
             p.copy_((1 if "norm" in name else 0) + scale * torch.randn(p.shape, generator=g))
         for name, b in model.named_buffers():
             if name.endswith(("e_score_correction_bias", "expert_bias")):

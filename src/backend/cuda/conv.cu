@@ -19,6 +19,7 @@ struct conv_shape {
     int64_t rows, width, stride; /* stride: of a sequence's state */
     int32_t taps, n_seqs;
     bool gated;
+    act_kind act;
 };
 
 conv_shape shape_of(const conv *a)
@@ -34,7 +35,8 @@ conv_shape shape_of(const conv *a)
              a->state.data ? tensor_cols(&a->state) : 0,
              (int32_t)a->w.ne[2],
              (int32_t)(tensor_count(&a->starts) - 1),
-             a->gated };
+             a->gated,
+             a->act };
 }
 
 /* The sequence of a row: the last that begins there or before. */
@@ -87,9 +89,12 @@ template <class X> __global__ void conv_kernel(X *out, const X *x, conv_shape s)
     int64_t j = i % s.width;
     int32_t seq = sequence_of(s, row);
     float sum = sum_of(s, x, past_of(s, seq), s.starts[seq], row, j);
-    float factor =
-        s.gated ? vec_get(x + row * 3 * s.width + s.width + j) : 1.0f / (1.0f + vmath_exp(-sum));
-    vec_put(out + i, sum * factor);
+    float y[1] = { sum }, slope[1];
+    if (s.gated)
+        y[0] = sum * vec_get(x + row * 3 * s.width + s.width + j);
+    else
+        vmath_acts<false>(s.act, y, slope);
+    vec_put(out + i, y[0]);
 }
 
 /* In ascending order: a row that is read is not written yet. */
@@ -118,8 +123,9 @@ __device__ float sum_gradient(const conv_shape &s, const X *x, const X *dout, in
     float dy = vec_get(dout + row * s.width + j);
     if (s.gated)
         return dy * vec_get(x + row * 3 * s.width + s.width + j);
-    float sum = sum_of(s, x, nullptr, begin, row, j), q = 1.0f / (1.0f + vmath_exp(-sum));
-    return dy * q * (1.0f + sum * (1.0f - q));
+    float y[1] = { sum_of(s, x, (const float *)nullptr, begin, row, j) }, slope[1];
+    vmath_acts<false>(s.act, y, slope);
+    return dy * slope[0];
 }
 
 template <class X> __global__ void dx_kernel(X *dx, const X *x, const X *dout, conv_shape s)

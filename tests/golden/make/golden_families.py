@@ -24,13 +24,16 @@ POSITIONS = 48
 NEW_TOKENS = 24
 
 
-def randomise(model, seed):
-    """Weights that make every term matter: norms away from 1, biases away from 0."""
+def randomise(model, seed, norm=1):
+    """Weights that make every term matter: norms away from 1, biases away from 0. norm 0: norms multiply by 1 + w, but for those of a
+    delta net."""
     g = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, p in model.named_parameters():
-            if "norm" in name:
-                p.copy_(1 + 0.3 * torch.randn(p.shape, generator=g))
+            if name.endswith(("A_log", "dt_bias")):
+                p.copy_(torch.randn(p.shape, generator=g))
+            elif "norm" in name:
+                p.copy_((1 if "linear_attn" in name else norm) + 0.3 * torch.randn(p.shape, generator=g))
             elif name.endswith(("bias", "sinks")):
                 p.copy_(0.2 * torch.randn(p.shape, generator=g))
             elif "embed" in name or "lm_head" in name:
@@ -98,11 +101,11 @@ BASE = dict(vocab_size=VOCAB, bos_token_id=1, eos_token_id=2, pad_token_id=0,
             max_position_embeddings=128, attn_implementation="eager")
 
 
-def family(config_class, seed, v4=False, **kw):
+def family(config_class, seed, v4=False, norm=1, **kw):
     def make(out):
         config = config_class(**{**BASE, **kw})
         model = hf.AutoModelForCausalLM.from_config(config, attn_implementation="eager")
-        randomise(model, seed)
+        randomise(model, seed, norm)
         randomise_buffers(model, seed)
         save(model, out, seed, v4)
     return make
@@ -138,6 +141,9 @@ GPT_OSS = dict(hidden_size=36, intermediate_size=20, num_hidden_layers=3, num_at
 
 GRANITE_MOE = dict(num_local_experts=5, num_experts_per_tok=2, embedding_multiplier=12.0, attention_multiplier=0.11,
                    residual_multiplier=0.22, logits_scaling=0.6, attention_bias=True, intermediate_size=20)
+DELTA = dict(rms_norm_eps=1e-3, linear_num_key_heads=2, linear_num_value_heads=4, linear_key_head_dim=8, linear_value_head_dim=12, linear_conv_kernel_dim=4)
+DELTA_DENSE = {**{k: v for k, v in DENSE.items() if k != "rms_norm_eps"}, "head_dim": 16}
+DELTA_LAYERS = ["linear_attention", "full_attention", "linear_attention", "linear_attention"]
 
 
 class Adapters(torch.nn.Module):
@@ -535,6 +541,14 @@ FIXTURES = {
     "lfm2_moe": family(hf.Lfm2MoeConfig, 51, layer_types=["conv", "full_attention", "conv"], conv_L_cache=4, num_dense_layers=1,
                        num_experts=6, num_experts_per_tok=3, moe_intermediate_size=20, routed_scaling_factor=1.4,
                        **{**SQUARE, "num_hidden_layers": 3, "tie_word_embeddings": False}),
+    "qwen3_5": family(hf.Qwen3_5TextConfig, 62, norm=0, layer_types=DELTA_LAYERS, attention_bias=True, **DELTA,
+                      **{**DELTA_DENSE, "num_hidden_layers": 4, "tie_word_embeddings": True}),
+    "qwen3_5_moe": family(hf.Qwen3_5MoeTextConfig, 53, norm=0, layer_types=DELTA_LAYERS[1:], num_experts=6, num_experts_per_tok=3,
+                          moe_intermediate_size=20, shared_expert_intermediate_size=28, **DELTA,
+                          **{k: v for k, v in DELTA_DENSE.items() if k != "intermediate_size"}),
+    "qwen3_next": family(hf.Qwen3NextConfig, 54, norm=0, num_experts=6, num_experts_per_tok=3, moe_intermediate_size=20,
+                         shared_expert_intermediate_size=28, norm_topk_prob=False, mlp_only_layers=[1], **DELTA,
+                         **{**DELTA_DENSE, "num_hidden_layers": 4}),
     "peft": peft_lora,
     "bnb": bnb_nf4,
 }

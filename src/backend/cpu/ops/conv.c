@@ -111,8 +111,8 @@ static void conv_panels(const void *ctx, int64_t begin, int64_t end, void *scrat
         int64_t cols = left_of(&p, 0) < PANEL ? left_of(&p, 0) : PANEL;
         for (int64_t t = p.begin; t < p.end; t++)
             for (int64_t j = 0; j < cols; j += VEC_LANES) {
-                vf s = convolve(&p, t, j), rest;
-                s *= a->gated ? load_part(&p, t, 1, j) : vmath_sigmoid(s, &rest);
+                vf s = convolve(&p, t, j), slope;
+                s = a->gated ? s * load_part(&p, t, 1, j) : vmath_act(a->act, s, &slope);
                 vec_store(a->out.data, t * p.width + p.first + j, left_of(&p, j), a->out.dt, s);
             }
         if (state && p.begin < p.end)
@@ -144,13 +144,13 @@ static void row_bwd(const panel *p, const conv_bwd *b, panel_grads *g, int64_t t
 {
     const conv *a = p->a;
     vf dy = vec_load(b->dout.data, t * p->width + p->first + j, left_of(p, j), b->dout.dt);
-    vf s = convolve(p, t, j), ds, rest, dz = { 0 };
+    vf s = convolve(p, t, j), ds, slope, dz = { 0 };
     if (a->gated) {
         store_part(p, b, t, 1, j, dy * s);
         ds = dy * load_part(p, t, 1, j);
     } else {
-        vf q = vmath_sigmoid(s, &rest);
-        ds = dy * q * (1.0f + s * rest);
+        vmath_act(a->act, s, &slope);
+        ds = dy * slope;
     }
     *(vf_any *)&g->ds[t % p->taps][j] = ds;
     *(vf_any *)&g->dbias[j] += ds;

@@ -22,6 +22,7 @@ extern const ops cpu_ops_base, cpu_ops_avx2, cpu_ops_avx512, cpu_ops_avx512_bf16
 /* the ops of this folder */
 #define CPU_OP_MAP(X)                                                                              \
     X(rope_table) X(rope) X(attention_fwd) X(copy_heads) X(conv_fwd) X(conv_bwd)                   \
+    X(delta_fwd) X(delta_bwd)                                                                      \
     X(embed) X(rmsnorm_fwd) X(glu_fwd) X(act_fwd) X(add) X(scale_rows) X(add_gated) X(convert)     \
     X(gather_rows) X(sink_fwd) X(sink_bwd) X(add_bias) X(add_bias_bwd) X(softcap) X(softcap_bwd)   \
     X(topk_fwd) X(expert_remap) X(expert_sort) X(scatter_add) X(adapters_fwd) X(xent_fwd)          \
