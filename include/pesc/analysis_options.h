@@ -62,7 +62,7 @@
       "rank of the LoRA that training adds; 0 is no LoRA")                                         \
     X(WORDS, lora_targets, "all", NAMED("LIST"), 0, METHOD, "cost",                                \
       "linears that get LoRA: all, or some of "                                                    \
-      "q_proj,k_proj,v_proj,o_proj,gate_proj,up_proj,down_proj,in_proj (what layers "           \
+      "q_proj,k_proj,v_proj,o_proj,gate_proj,up_proj,down_proj and in_proj (what layers "          \
       "without attention read; their output is o_proj, and so is out_proj); experts adds those of every full "  \
       "expert")                                                                                    \
     X(CHOICE, base_dtype, NONE, ONE_OF("f32|bf16|nf4"), 0, MODEL, "cost",                          \

@@ -225,7 +225,7 @@
       "dropout rate of the inputs of LoRA")                                                        \
     X(WORDS, lora_targets, "all", NAMED("LIST"), DECIDES, METHOD, PESC_TUNING,                     \
       "linears that get LoRA: all, or some of "                                                    \
-      "q_proj,k_proj,v_proj,o_proj,gate_proj,up_proj,down_proj,in_proj (what layers "           \
+      "q_proj,k_proj,v_proj,o_proj,gate_proj,up_proj,down_proj and in_proj (what layers "          \
       "without attention read; their output is o_proj, and so is out_proj); experts adds gate, up and down of " \
       "every full expert, as in all,experts")                                                      \
     PESC_RECORD_ROWS(X, PESC_TUNING, DECIDES)                                                      \

@@ -128,7 +128,7 @@ PY
     # the model of this seed goes round in circles; the answer ends at its limit
     "$PESC" new "$D/config.json" -o "$BATS_TEST_TMPDIR/m" --tokenizer "$D/tok" --dtype f32 --seed 2 -q > "$D/new.out"
     run python3 "$BATS_TEST_DIRNAME/../support/typist.py" '> ' 'hello\n' "hello$(printf '\r')" 'typed' '\n> typed' ' on\n' \
-        '\n> ' "/save $BATS_TEST_TMPDIR/c.json\n" '> ' '/quit\n' -- "$PESC" chat "$BATS_TEST_TMPDIR/m" -n 300 --ctx 2000 --temperature 0
+        '\n> ' "/save $BATS_TEST_TMPDIR/c.json\n" '> ' '/quit\n' -- "$PESC" chat "$BATS_TEST_TMPDIR/m" -n 300 --ctx 2000 --temperature 0 --draft-tokens 0
     [ "$status" = 0 ]
     grep -q '"content": "typed on"' "$BATS_TEST_TMPDIR/c.json"
 }
