@@ -49,6 +49,22 @@ pesc_status pesc_eval(pesc_session *s, const char *task, const pesc_eval_options
                       pesc_eval_report *out);
 void pesc_eval_free(pesc_eval_report *r); /* also after a failure */
 
+/* What a model makes of pairs of answers (docs/preferences.md). Without a reference: which answer
+ * it finds more likely. */
+typedef struct pesc_pairs_report {
+    size_t size;
+    uint64_t pairs, too_long;          /* scored; longer than the session and left out */
+    double accuracy, accuracy_stderr;  /* pairs whose chosen answer is the more likely one */
+    double margin;                     /* mean difference of the log-probabilities */
+    double accuracy_norm, margin_norm; /* the same of the mean log-probability of a token */
+    double logp_chosen, logp_rejected; /* means over the pairs */
+    double seconds;
+} pesc_pairs_report;
+/* Scores a file of pairs. Of the options the format, the template, keep_reasoning, unpack_ratio and
+ * limit are read. */
+pesc_status pesc_eval_pairs(pesc_session *s, const char *file, const pesc_eval_options *opt,
+                            pesc_pairs_report *out);
+
 /* Whether a prediction matches the expected answer of ESFT's intent benchmark: the same intent and
  * the same slots, by the rules of its reference code. PESC_FORMAT: `expected` is malformed. */
 pesc_status pesc_eval_intent(const char *prediction, size_t n, const char *expected,

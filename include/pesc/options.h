@@ -316,7 +316,8 @@
     PESC_UNPACK_ROW(X, PESC_TUNING, 0)                                                             \
     PESC_TURNS_ROWS(X, PESC_TUNING, DECIDES)                                                       \
     X(INT, local_processes, "1", RANGE(1, 1048576), UNSAVED, MACHINE, "",                          \
-      "plan: of the processes those of one machine, which on a CPU divide its memory")
+      "plan: of the processes those of one machine, which on a CPU divide its memory")\
+    PESC_PREFERENCE_ROWS(X)
 
 /* ---- pesc_eval_options: loss and exact answers ---- */
 
@@ -408,6 +409,7 @@
 
 #include <pesc/analysis_options.h>
 #include <pesc/comm_options.h>
+#include <pesc/preference_options.h>
 
 /* ---- from a row to the field it declares ---- */
 

@@ -440,6 +440,9 @@ typedef struct pesc_data_report {
         int64_t from, to; /* both included */
         uint64_t records;
     } buckets[PESC_DATA_BUCKETS];
+    uint64_t
+        pairs; /* records with a chosen and a rejected answer; lengths above are of the chosen */
+    int64_t rejected_shortest, rejected_longest, rejected_median, rejected_p90, rejected_p99;
 } pesc_data_report;
 /* Reads every record. Bad ones are counted; they are not a failure of the call. */
 pesc_status pesc_data_survey(pesc_data *d, pesc_data_report *out);
@@ -458,6 +461,8 @@ typedef struct pesc_mix_part {
  * {"messages": [...], "domain": ...}. out_path.mix.json records how the file was made. */
 pesc_status pesc_data_mix(pesc_mix_part *parts, size_t n, uint64_t seed, const char *out_path,
                           const pesc_events *ev);
+
+#include <pesc/preferences.h>
 
 /* ---- training ---- */
 
@@ -501,6 +506,7 @@ typedef struct pesc_step {
     double step_seconds; /* of this call: the step itself, */
     double eval_seconds; /* validation, */
     double save_seconds; /* and what a checkpoint kept the run from going on */
+    pesc_preference preference, eval_preference;
 } pesc_step;
 
 /* Training changes the weights of the model, which keeps them when the trainer is closed: it then

@@ -105,12 +105,18 @@ class pesc_perplexity_report(Sized):
     _fields_ = _fields((c_size_t, "size"), (c_uint64, "tokens"), (c_double, "loss perplexity seconds"))
 
 
+class pesc_preference(Structure):
+    _fields_ = _fields((c_int64, "answers"), (c_double, "reward_chosen reward_rejected margin accuracy"),
+                       (c_double, "logp_chosen logp_rejected kl"))
+
+
 class pesc_step(Sized):
     _fields_ = _fields(
         (c_size_t, "size"), (c_int64, "step steps"), (c_double, "epoch"), (c_int64, "tokens"),
         (c_double, "loss ce aux grad_norm lr tok_s utilisation"), (c_uint64, "mem_bytes mem_total"),
         (c_double, "expert_entropy"), (c_int64, "dead_experts"), (c_double, "eval_loss"), (c_bool, "skipped saved"),
-        (c_double, "seconds_left worst_entropy"), (c_int64, "worst_layer"), (c_double, "comm_seconds comm_hidden step_seconds eval_seconds save_seconds"))
+        (c_double, "seconds_left worst_entropy"), (c_int64, "worst_layer"), (c_double, "comm_seconds comm_hidden step_seconds eval_seconds save_seconds"),
+        (pesc_preference, "preference eval_preference"))
 
 
 class pesc_train_info(Sized):
@@ -182,7 +188,7 @@ class pesc_esft_choice(Sized):
         (POINTER(c_int32), "order counts"), (c_int64, "total"), (c_bool, "shared_experts non_expert_modules"))
 
 
-STRUCTS = (pesc_events, pesc_model_info, pesc_logit_check, pesc_generation, pesc_perplexity_report, pesc_step,
+STRUCTS = (pesc_events, pesc_model_info, pesc_logit_check, pesc_generation, pesc_perplexity_report, pesc_preference, pesc_step,
            pesc_train_info, pesc_message, pesc_option, pesc_eval_sample, pesc_eval_score, pesc_eval_report, pesc_benchmark_score,
            pesc_benchmark_report, pesc_routes_domain, pesc_routes_token, pesc_routes_report, pesc_esft_score_report,
            pesc_esft_choice)

@@ -13,6 +13,7 @@ static pesc_status open_set(pesc_data *d, const char *path, const pesc_data_opti
                           .n_paths = opt->n_data,
                           .seq_len = (int32_t)opt->seq_len,
                           .tok = d->tok,
+                          .wanted = RECORD_ANY,
                           DATASET_RECORDS(opt) };
     pesc_model_info info = PESC_INIT(pesc_model_info);
     if (pesc_info(path, opt->base, NULL, &info) == PESC_OK) {

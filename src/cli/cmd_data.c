@@ -81,22 +81,27 @@ static void print_bars(const pesc_data_report *r)
     }
 }
 
+static void print_lengths(const char *what, const int64_t tokens[5])
+{
+    static const char *const names[] = { "shortest", "median", "p90", "p99", "longest" };
+    printf("%-18s", what);
+    for (size_t i = 0; i < 5; i++)
+        printf("%s %s %" PRId64, i ? "," : "", names[i], tokens[i]);
+    puts("");
+}
+
 static pesc_status stats(const options *o, pesc_data *d)
 {
     pesc_data_report r = PESC_INIT(pesc_data_report);
     TRY(pesc_data_survey(d, &r));
-    const struct {
-        const char *key;
-        int64_t tokens;
-    } rows[] = {
-        { "shortest", r.shortest }, { "median", r.median },   { "p90", r.p90 },
-        { "p99", r.p99 },           { "longest", r.longest },
-    };
-    const size_t n = sizeof rows / sizeof *rows;
     if (o->json) {
         json_report(o, d, &r);
-        for (size_t i = 0; i < n; i++)
-            out_int(rows[i].key, rows[i].tokens);
+        out_fields("shortest=%ld median=%ld p90=%ld p99=%ld longest=%ld", r.shortest, r.median,
+                   r.p90, r.p99, r.longest);
+        if (r.pairs)
+            out_object("rejected", "shortest=%ld median=%ld p90=%ld p99=%ld longest=%ld",
+                       r.rejected_shortest, r.rejected_median, r.rejected_p90, r.rejected_p99,
+                       r.rejected_longest);
         out_begin("histogram", '[');
         for (size_t i = 0; i < r.n_buckets; i++) {
             out_object(NULL, "from=%ld to=%ld records=%ld", r.buckets[i].from, r.buckets[i].to,
@@ -108,10 +113,12 @@ static pesc_status stats(const options *o, pesc_data *d)
         text_report(o, d, &r);
         if (r.bad)
             printf("%-18s %" PRIu64 " records; pesc data check says why\n", "not counted", r.bad);
-        printf("%-18s", "length");
-        for (size_t i = 0; i < n; i++)
-            printf("%s %s %" PRId64, i ? "," : "", rows[i].key, rows[i].tokens);
-        puts("");
+        const int64_t rejected[] = { r.rejected_shortest, r.rejected_median, r.rejected_p90,
+                                     r.rejected_p99, r.rejected_longest };
+        const int64_t chosen[] = { r.shortest, r.median, r.p90, r.p99, r.longest };
+        print_lengths(r.pairs ? "length of chosen" : "length", chosen);
+        if (r.pairs)
+            print_lengths("of rejected", rejected);
         print_bars(&r);
     }
     return PESC_OK;
@@ -194,35 +201,66 @@ static pesc_status print_runs(const options *o, const pesc_data *d, const int32_
     return PESC_OK;
 }
 
+static pesc_status print_answer(const options *o, const pesc_data *d, const pesc_data_answer *a)
+{
+    if (o->json) {
+        out_ids("ids", a->ids, a->n);
+        out_ids("labels", a->labels, a->n);
+        out_begin("runs", '[');
+    }
+    TRY(print_runs(o, d, a->ids, a->labels, a->n));
+    if (o->json)
+        out_end();
+    else
+        putchar('\n');
+    return PESC_OK;
+}
+
+static size_t trained_of(const pesc_data_answer *a)
+{
+    size_t trained = 0;
+    for (size_t k = 1; k < a->n; k++)
+        trained += a->labels[k] >= 0;
+    return trained;
+}
+
+/* An instruction with its answer, an answer with its label, or both answers of a pair. */
+static pesc_status print_record(const options *o, pesc_data *d, uint64_t i)
+{
+    pesc_data_answer a[2];
+    size_t n;
+    TRY(pesc_data_answers(d, i, a, &n));
+    if (o->json) {
+        out_begin(NULL, '{');
+        out_int("record", (int64_t)i);
+        if (n == 1 && *a[0].role)
+            out_string("role", a[0].role, strlen(a[0].role));
+    } else if (i) {
+        putchar('\n');
+    }
+    for (size_t k = 0; k < n; k++) {
+        if (o->json && n > 1)
+            out_begin(a[k].role, '{');
+        if (!o->json)
+            printf("-- record %" PRIu64 " of %" PRIu64 "%s%s: %zu tokens, %zu trained\n", i + 1,
+                   pesc_data_records(d), *a[k].role ? ", " : "", a[k].role, a[k].n,
+                   trained_of(&a[k]));
+        TRY(print_answer(o, d, &a[k]));
+        if (o->json && n > 1)
+            out_end();
+    }
+    if (o->json)
+        out_end();
+    return PESC_OK;
+}
+
 static pesc_status inspect(const options *o, pesc_data *d)
 {
     uint64_t all = pesc_data_records(d), shown = (uint64_t)o->records;
     if (o->json)
         out_begin(NULL, '[');
-    for (uint64_t i = 0; i < all && i < shown; i++) {
-        const int32_t *ids, *labels;
-        size_t n, trained = 0;
-        TRY(pesc_data_record(d, i, &ids, &labels, &n));
-        for (size_t k = 1; k < n; k++)
-            trained += labels[k] >= 0;
-        if (o->json) {
-            out_begin(NULL, '{');
-            out_int("record", (int64_t)i);
-            out_ids("ids", ids, n);
-            out_ids("labels", labels, n);
-            out_begin("runs", '[');
-        } else {
-            printf("%s-- record %" PRIu64 " of %" PRIu64 ": %zu tokens, %zu trained\n",
-                   i ? "\n" : "", i + 1, all, n, trained);
-        }
-        TRY(print_runs(o, d, ids, labels, n));
-        if (o->json) {
-            out_end();
-            out_end();
-        } else {
-            putchar('\n');
-        }
-    }
+    for (uint64_t i = 0; i < all && i < shown; i++)
+        TRY(print_record(o, d, i));
     if (o->json)
         out_end();
     return PESC_OK;

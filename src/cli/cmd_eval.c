@@ -13,6 +13,7 @@
 typedef struct words {
     char *text; /* of the files */
     const char **files;
+    bool *pairs; /* of each file: it holds pairs of answers */
     size_t n_files;
     char *tasks;
     size_t n_tasks; /* letters of it */
@@ -40,7 +41,8 @@ static pesc_status read_words(words *w, const options *o)
     w->text = malloc(bytes);
     w->tasks = calloc(bytes, 1);
     w->files = calloc(bytes, sizeof *w->files); /* there cannot be more words than letters */
-    if (!w->text || !w->tasks || !w->files)
+    w->pairs = calloc(bytes, sizeof *w->pairs);
+    if (!w->text || !w->tasks || !w->files || !w->pairs)
         return out_nomem("the tasks");
     char *at = w->text;
     for (size_t i = 0; i < o->n_tasks; i++) {
@@ -53,7 +55,8 @@ static pesc_status read_words(words *w, const options *o)
     return PESC_OK;
 }
 
-static pesc_status check_file(const options *o, const char *file)
+/* Whether a file holds pairs of answers: then which one a model prefers is measured. */
+static pesc_status check_file(const options *o, const char *file, bool *pairs)
 {
     pesc_data *d = NULL;
     pesc_data_options p = o->data;
@@ -69,6 +72,7 @@ static pesc_status check_file(const options *o, const char *file)
     p.base = o->load.base;
     p.unpack_ratio = o->eval.unpack_ratio;
     pesc_status st = pesc_data_open(&d, o->models[0], &p, NULL);
+    *pairs = st == PESC_OK && strncmp(pesc_data_format(d, 0), "preference", 10) == 0;
     pesc_data_close(d);
     return st;
 }
@@ -80,7 +84,7 @@ static pesc_status check_inputs(const options *o, const words *w)
     for (size_t i = 0; i < o->n_models; i++)
         TRY(pesc_info(o->models[i], o->load.base, NULL, &info));
     for (size_t i = 0; i < w->n_files; i++)
-        TRY(check_file(o, w->files[i]));
+        TRY(check_file(o, w->files[i], &w->pairs[i]));
     return PESC_OK;
 }
 
@@ -89,6 +93,8 @@ static pesc_status check_inputs(const options *o, const words *w)
 /* The result of one task. */
 typedef struct result {
     const char *task;
+    bool is_pairs;
+    pesc_pairs_report pairs; /* of a file of pairs; else: */
     pesc_eval_report report;
     const options *o;
     pesc_eval_sample *samples; /* with --json; the strings are copies */
@@ -165,11 +171,25 @@ static void json_score(const char *key, const pesc_eval_score *s)
     out_end();
 }
 
+static void json_pairs(const result *t)
+{
+    const pesc_pairs_report *r = &t->pairs;
+    out_fields("pairs=%ld accuracy=%g accuracy_stderr=%g margin=%g accuracy_norm=%g "
+               "margin_norm=%g logp_chosen=%g logp_rejected=%g too_long=%ld seconds=%.6g",
+               r->pairs, r->accuracy, r->accuracy_stderr, r->margin, r->accuracy_norm,
+               r->margin_norm, r->logp_chosen, r->logp_rejected, r->too_long, r->seconds);
+    out_end();
+}
+
 static void json_result(const result *t)
 {
     const pesc_eval_report *r = &t->report;
     out_begin(NULL, '{');
     out_text("task", t->task);
+    if (t->is_pairs) {
+        json_pairs(t);
+        return;
+    }
     json_score("all", &r->all);
     out_begin("domains", '[');
     for (size_t i = 0; i < r->n_domains; i++)
@@ -192,6 +212,14 @@ static void print_score(const char *name, const pesc_eval_score *s)
     printf("  %-20s %8llu %10s   %s\n", name, (unsigned long long)s->records, loss, exact);
 }
 
+/* Some of them do not fit the session. */
+static void print_too_long(uint64_t n, const char *of)
+{
+    if (n)
+        printf("  %llu %s are longer than the session and were left out; --ctx makes room\n",
+               (unsigned long long)n, of);
+}
+
 static void print_report(const options *o, const char *task, const pesc_eval_report *r)
 {
     out_name(task);
@@ -204,9 +232,32 @@ static void print_report(const options *o, const char *task, const pesc_eval_rep
         print_score(r->domains[i].domain, &r->domains[i]);
     if (r->n_domains != 1)
         print_score("all", &r->all);
-    if (r->too_long)
-        printf("  %llu records are longer than the session and were left out; --ctx makes room\n",
-               (unsigned long long)r->too_long);
+    print_too_long(r->too_long, "records");
+}
+
+static void print_pairs(const options *o, const char *task, const pesc_pairs_report *r)
+{
+    out_name(task);
+    if (o->n_models > 1) {
+        fputs(", model ", stdout);
+        out_name(o->model);
+    }
+    printf("\n  %8s %18s %10s %18s %10s\n", "pairs", "accuracy", "margin", "of means: accuracy",
+           "margin");
+    printf("  %8llu %10.1f %% \u00B1 %.1f %10.4f %16.1f %% %10.4f\n", (unsigned long long)r->pairs,
+           100 * r->accuracy, 100 * r->accuracy_stderr, r->margin, 100 * r->accuracy_norm,
+           r->margin_norm);
+    print_too_long(r->too_long, "pairs");
+}
+
+static pesc_status run_pairs(const options *o, pesc_session *s, result *r, bool leads)
+{
+    r->pairs = PESC_INIT(pesc_pairs_report);
+    TRY(pesc_eval_pairs(s, r->task, &o->eval, &r->pairs));
+    progress_clear();
+    if (!o->json && leads)
+        print_pairs(o, r->task, &r->pairs);
+    return PESC_OK;
 }
 
 static pesc_status run_task(const options *o, pesc_session *s, result *r, bool leads)
@@ -223,10 +274,26 @@ static pesc_status run_task(const options *o, pesc_session *s, result *r, bool l
     return r->short_of_memory ? out_nomem("the samples") : PESC_OK;
 }
 
+static void print_pairs_of_models(const options *o, const result *results, size_t n_files,
+                                  size_t file)
+{
+    printf(", all models\n  %10s %10s  model\n", "accuracy", "margin");
+    for (size_t i = 0; i < o->n_models; i++) {
+        const pesc_pairs_report *r = &results[i * n_files + file].pairs;
+        printf("  %8.1f %% %10.4f  ", 100 * r->accuracy, r->margin);
+        out_name(o->models[i]);
+        putchar('\n');
+    }
+}
+
 /* Several models on one file: what each makes of all records. */
 static void print_models(const options *o, const result *results, size_t n_files, size_t file)
 {
     out_name(results[file].task);
+    if (results[file].is_pairs) {
+        print_pairs_of_models(o, results, n_files, file);
+        return;
+    }
     printf(", all models\n  %10s %10s   %-13s  model\n", "loss", "to first", "exact match");
     for (size_t i = 0; i < o->n_models; i++) {
         const pesc_eval_score *first = &results[file].report.all;
@@ -263,7 +330,8 @@ static pesc_status eval_model(const options *o, const words *w, pesc_comm *all, 
         st = pesc_session_open(&s, m.model, (int32_t)o->ctx);
     for (size_t i = 0; st == PESC_OK && i < w->n_files; i++) {
         results[i].task = w->files[i];
-        st = run_task(o, s, &results[i], pesc_comm_rank(all) == 0);
+        results[i].is_pairs = w->pairs[i];
+        st = (w->pairs[i] ? run_pairs : run_task)(o, s, &results[i], pesc_comm_rank(all) == 0);
     }
     pesc_session_close(s);
     open_free(&m);
@@ -364,5 +432,6 @@ pesc_status cmd_eval(const options *o)
     free(w.text);
     free(w.tasks);
     free(w.files);
+    free(w.pairs);
     return st;
 }

@@ -60,21 +60,36 @@ static const char *time_text(char *out, size_t cap, double seconds)
     return out;
 }
 
+/* " | reward +0.31 -0.12 acc 71%", of a run on preferences. */
+static void preference_text(char *out, size_t cap, const pesc_preference *p)
+{
+    size_t n = 0;
+    *out = '\0';
+    if (p->answers)
+        n = (size_t)snprintf(out, cap, " | rewards chosen %+.3f rejected %+.3f margin %+.3f",
+                             p->reward_chosen, p->reward_rejected, p->margin);
+    if (p->answers && !isnan(p->accuracy) && n < cap)
+        snprintf(out + n, cap - n, " accuracy %.0f%%", 100 * p->accuracy);
+    else if (p->answers && !isnan(p->kl) && n < cap)
+        snprintf(out + n, cap - n, " kl %.3f", p->kl);
+}
+
 static void print_step(const pesc_step *s)
 {
-    char speed[32], eta[32], experts[96] = "";
+    char speed[32], eta[32], experts[96] = "", preference[160];
     double gib = 1024.0 * 1024 * 1024;
     if (!isnan(s->expert_entropy))
         snprintf(experts, sizeof experts, " | experts H=%.2f (layer %lld: %.2f) dead %lld",
                  s->expert_entropy, (long long)s->worst_layer, s->worst_entropy,
                  (long long)s->dead_experts);
+    preference_text(preference, sizeof preference, &s->preference);
     progress_clear();
     fprintf(stderr,
-            "step %lld/%lld | loss %.4f (ce %.4f aux %.4f) | gn %.2f | lr %.1e | %s tok/s "
+            "step %lld/%lld | loss %.4f (ce %.4f aux %.4f)%s | gn %.2f | lr %.1e | %s tok/s "
             "%.0f%%%s | %.1f/%.0f GiB | eta %s\n",
-            (long long)s->step, (long long)s->steps, s->loss, s->ce, s->loss - s->ce, s->grad_norm,
-            s->lr, count_text(speed, sizeof speed, s->tok_s), 100 * s->utilisation, experts,
-            (double)s->mem_bytes / gib, (double)s->mem_total / gib,
+            (long long)s->step, (long long)s->steps, s->loss, s->ce, s->loss - s->ce, preference,
+            s->grad_norm, s->lr, count_text(speed, sizeof speed, s->tok_s), 100 * s->utilisation,
+            experts, (double)s->mem_bytes / gib, (double)s->mem_total / gib,
             time_text(eta, sizeof eta, s->seconds_left));
 }
 
@@ -86,9 +101,11 @@ static void show(const options *o, const pesc_train_options *p, const pesc_step 
     if (due && s->tok_s > 0)
         print_step(s);
     if (!isnan(s->eval_loss)) {
+        char preference[160];
+        preference_text(preference, sizeof preference, &s->eval_preference);
         progress_clear();
-        fprintf(stderr, "step %lld/%lld | eval loss %.4f\n", (long long)s->step,
-                (long long)s->steps, s->eval_loss);
+        fprintf(stderr, "step %lld/%lld | eval loss %.4f%s\n", (long long)s->step,
+                (long long)s->steps, s->eval_loss, preference);
     }
     if (isatty(STDERR_FILENO))
         progress_show_left("training", (uint64_t)s->step, (uint64_t)s->steps, s->seconds_left);

@@ -62,6 +62,33 @@ pesc_status pesc_data_record(pesc_data *d, uint64_t index, const int32_t **ids,
     return PESC_OK;
 }
 
+pesc_status pesc_data_answers(pesc_data *d, uint64_t index, pesc_data_answer out[2], size_t *n)
+{
+    static const char *const roles[][3] = { { "", "desirable", "undesirable" },
+                                            { "", "chosen", "rejected" } };
+    status_clear();
+    NEED(d);
+    NEED(out);
+    NEED(n);
+    LOG_EVENTS(&d->events);
+    TRY(check_index(d, index));
+    const sequence *all;
+    size_t n_all;
+    TRY(dataset_samples(d->set, index, &all, &n_all));
+    *n = 0;
+    for (size_t i = 0; i < n_all; i++) {
+        bool more = i && all[i].role == ANSWER_ONLY; /* samples lie one after the other */
+        if (more)
+            out[0].n += (size_t)all[i].n;
+        else
+            out[(*n)++] = (pesc_data_answer){ .ids = all[i].ids,
+                                              .labels = all[i].labels,
+                                              .n = (size_t)all[i].n,
+                                              .role = roles[n_all > 1][all[i].role] };
+    }
+    return PESC_OK;
+}
+
 pesc_status pesc_data_domain(pesc_data *d, uint64_t index, size_t *number, const char **name)
 {
     status_clear();

@@ -22,10 +22,11 @@ struct dataset {
     uint64_t *unused; /* records that have no position, by their numbers, ascending */
     uint64_t n_unused;
     template_how how;
-    rendering at;      /* the last record that was read, */
-    sequence *samples; /* [at.samples] */
+    rendering at[2];   /* the last record that was read: both answers of a pair, */
+    sequence *samples; /* [n_samples] */
     sequence *list;    /* and the sequences they were cut into */
-    size_t cap_samples, cap_list;
+    size_t n_samples, cap_samples, cap_list;
+    rendering mixed;    /* of dataset_mismatched() */
     strtab domains;     /* of the records read so far */
     bool noticed;       /* the notice that answers are written apart was given */
     bool noticed_tools; /* that tools are left out */
@@ -53,6 +54,21 @@ bool dataset_has_chats(const dataset *d)
         if (record_format_kind(d->formats[i]) == RECORD_CHAT)
             return true;
     return false;
+}
+
+/* Plain prompts are not what a model sees that is asked in its chat format. */
+static void notice_plain_pairs(const dataset *d)
+{
+    for (size_t i = 0; i < source_files(d->src); i++) {
+        const record_format *f = d->formats[i];
+        if (record_format_class(f) == RECORD_INSTRUCTION ||
+            record_format_kind(f) != RECORD_COMPLETION)
+            continue;
+        log_notice("%s: prompt and answers are texts: they are trained as plain text, without the "
+                   "chat format \"%s\"; lists of turns are written in it",
+                   source_file_path(d->src, i), template_name(&d->look));
+        return;
+    }
 }
 
 /* Conversations need a chat format: the one asked for or the model's. A template that pesc cannot
@@ -87,7 +103,7 @@ pesc_status dataset_open(dataset **out, const dataset_options *opt)
     if (s == PESC_OK)
         s = source_open(&d->src, opt->paths, opt->n_paths, opt->unpack_ratio);
     if (s == PESC_OK)
-        s = record_formats(d->src, given(opt->format), &d->formats);
+        s = record_formats(d->src, given(opt->format), opt->wanted, &d->formats);
     if (s == PESC_OK)
         s = template_open(&d->look, opt->tok, given(opt->template), opt->chat);
     if (s == PESC_OK)
@@ -96,6 +112,7 @@ pesc_status dataset_open(dataset **out, const dataset_options *opt)
         dataset_close(d);
         return s;
     }
+    notice_plain_pairs(d);
     *out = d;
     return PESC_OK;
 }
@@ -110,7 +127,9 @@ void dataset_close(dataset *d)
         mem_free(d->formats);
         mem_free(d->held);
     }
-    rendering_free(&d->at);
+    rendering_free(&d->at[0]);
+    rendering_free(&d->at[1]);
+    rendering_free(&d->mixed);
     mem_free(d->unused);
     mem_free(d->samples);
     mem_free(d->list);
@@ -244,19 +263,29 @@ int32_t dataset_targets(const sequence *s)
     return targets;
 }
 
-static pesc_status check_ids(const dataset *d)
+bool dataset_trains(const sequence *samples, size_t n)
 {
-    for (size_t i = 0; i < d->at.ids.n; i++)
-        if (d->at.ids.ids[i] < 0 || d->at.ids.ids[i] >= d->opt.vocab ||
-            d->at.labels[i] >= d->opt.vocab)
+    bool pair = n > 1 && samples[0].role != ANSWER_ONLY;
+    size_t trained = 0;
+    for (size_t i = 0; i < n; i++)
+        trained += dataset_targets(&samples[i]) > 0;
+    return trained >= (pair ? n : 1);
+}
+
+static pesc_status check_ids(const dataset *d, const rendering *r)
+{
+    for (size_t i = 0; i < r->ids.n; i++)
+        if (r->ids.ids[i] < 0 || r->ids.ids[i] >= d->opt.vocab || r->labels[i] >= d->opt.vocab)
             return fail(PESC_FORMAT,
                         "token %zu is %d, but the model's vocabulary has %d entries: the tokenizer "
                         "and the model do not belong together",
-                        i, d->at.ids.ids[i], d->opt.vocab);
+                        i, r->ids.ids[i], d->opt.vocab);
     return PESC_OK;
 }
 
-/* Cuts a sample into sequences of at most seq_len, which it adds to the n of d->list. */
+/* Cuts a sample into sequences of at most seq_len, which it adds to the n of d->list. Where
+ * other records would be split, answers of preferences are cut, since they are scored as a whole.
+ */
 static pesc_status cut(dataset *d, const sequence *sample, size_t *n)
 {
     size_t total = (size_t)sample->n, len = (size_t)d->opt.seq_len, pieces = 1;
@@ -266,19 +295,32 @@ static pesc_status cut(dataset *d, const sequence *sample, size_t *n)
                         "is %zu tokens long, over seq_len %d; raise it, or choose "
                         "over_length drop, truncate or split",
                         total, d->opt.seq_len);
-        pieces = d->opt.over == OVER_DROP    ? 0
-                 : d->opt.over == OVER_SPLIT ? (total + len - 1) / len
-                                             : 1;
+        bool split = d->opt.over == OVER_SPLIT && sample->role == ANSWER_ONLY;
+        pieces = d->opt.over == OVER_DROP ? 0 : split ? (total + len - 1) / len : 1;
     }
     for (size_t i = 0; i < pieces; i++) {
         if (!mem_room((void **)&d->list, &d->cap_list, *n, sizeof *d->list))
             return fail_nomem("the pieces of a record", d->cap_list * sizeof *d->list);
         size_t at = i * len, left = total - at;
         int32_t here = (int32_t)(left < len ? left : len);
-        sequence piece = { sample->ids + at, sample->labels + at, here };
+        sequence piece = *sample;
+        piece.ids += at;
+        piece.labels += at;
+        piece.n = here;
         if (dataset_targets(&piece) > 0)
             d->list[(*n)++] = piece;
     }
+    return PESC_OK;
+}
+
+/* Cuts the samples into d->list. Both answers of a pair are used or none. */
+static pesc_status cut_all(dataset *d, size_t *n)
+{
+    *n = 0;
+    for (size_t i = 0; i < d->n_samples; i++)
+        TRY(cut(d, &d->samples[i], n));
+    if (d->samples[0].role != ANSWER_ONLY && *n < d->n_samples)
+        *n = 0;
     return PESC_OK;
 }
 
@@ -295,76 +337,169 @@ static pesc_status show(dataset *d, uint64_t place, pesc_status s)
 }
 
 /* Each once, for the first record that has it. */
-static void notice_changes(dataset *d, const record *r, uint64_t place)
+static void notice_changes(dataset *d, const record *r, const rendering *at, uint64_t place)
 {
     bool tools = r->tools && !template_takes_tools(&d->look);
-    if (d->at.split && !d->noticed)
+    if (at->split && !d->noticed)
         log_notice("%s: the template writes an answer in another way when messages follow it, so "
                    "each answer of such a record is a sample of its own, as with --turns split",
                    source_where(d->src, place));
     if (tools && !d->noticed_tools)
         log_notice("%s: tools is left out, because the template \"%s\" has no place for it",
                    source_where(d->src, place), template_name(&d->look));
-    d->noticed = d->noticed || d->at.split;
+    d->noticed = d->noticed || at->split;
     d->noticed_tools = d->noticed_tools || tools;
 }
 
-/* The samples of d->at. */
-static pesc_status list_samples(dataset *d)
+/* The record `v` of a row of class RECORD_INSTRUCTION as tokens. */
+static pesc_status render(dataset *d, const record_format *f, const json_t *v, uint64_t place,
+                          rendering *to)
+{
+    record r = { 0 };
+    pesc_status s = record_read(&r, f, v);
+    if (s == PESC_OK)
+        s = template_render(&d->look, &d->how, &r, to);
+    if (s == PESC_OK)
+        s = check_ids(d, to);
+    notice_changes(d, &r, to, place);
+    record_free(&r);
+    return s;
+}
+
+/* Adds the samples of a rendering to d->samples. */
+static pesc_status list_samples(dataset *d, const rendering *at, answer_role role, uint64_t index)
 {
     size_t begin = 0;
-    for (size_t i = 0; i < d->at.samples; begin = d->at.ends[i++]) {
-        if (!mem_room((void **)&d->samples, &d->cap_samples, i, sizeof *d->samples))
+    for (size_t i = 0; i < at->samples; begin = at->ends[i++]) {
+        if (!mem_room((void **)&d->samples, &d->cap_samples, d->n_samples, sizeof *d->samples))
             return fail_nomem("the samples of a record", d->cap_samples * sizeof *d->samples);
-        d->samples[i] = (sequence){ d->at.ids.ids + begin, d->at.labels + begin,
-                                    (int32_t)(d->at.ends[i] - begin) };
+        d->samples[d->n_samples++] = (sequence){ .ids = at->ids.ids + begin,
+                                                 .labels = at->labels + begin,
+                                                 .n = (int32_t)(at->ends[i] - begin),
+                                                 .role = role,
+                                                 .record = index };
     }
     return PESC_OK;
 }
 
-/* Reads the record at a place of the files into d->samples. */
-static pesc_status read_place(dataset *d, uint64_t place)
+static const char *const sides[] = { "", "chosen: ", "rejected: " };
+
+/* Both answers of a pair, or the one of a labelled record: a sample each, since the last turn of
+ * each alone is trained. */
+static pesc_status read_answers(dataset *d, const record_format *f, const json_t *v, uint64_t place,
+                                uint64_t index)
+{
+    pair_answers both;
+    const record_format *as;
+    pesc_status s = record_answers(&both, f, v, &as);
+    for (size_t i = 0; i < both.n && s == PESC_OK; i++) {
+        s = render(d, as, both.record[i], place, &d->at[i]);
+        if (s == PESC_OK)
+            s = list_samples(d, &d->at[i], both.role[i], index);
+        if (s == PESC_FORMAT && both.n > 1) {
+            char why[1024];
+            snprintf(why, sizeof why, "%s", pesc_last_error());
+            s = fail(s, "%s%s", sides[both.role[i]], why);
+        }
+    }
+    pair_free(&both);
+    return s;
+}
+
+/* Reads a record into d->samples. */
+static pesc_status read_record(dataset *d, uint64_t index)
 {
     json_t *v;
+    uint64_t place = place_of(d, index);
+    d->n_samples = 0;
     TRY(source_record(d->src, place, &v));
-    record r = { 0 };
-    pesc_status s = record_read(&r, d->formats[source_file_of(d->src, place)], v);
-    if (s == PESC_OK)
-        s = template_render(&d->look, &d->how, &r, &d->at);
-    if (s == PESC_OK)
-        s = check_ids(d);
-    notice_changes(d, &r, place);
-    record_free(&r);
+    const record_format *f = d->formats[source_file_of(d->src, place)];
+    pesc_status s;
+    if (record_format_class(f) == RECORD_INSTRUCTION) {
+        s = render(d, f, v, place, &d->at[0]);
+        if (s == PESC_OK)
+            s = list_samples(d, &d->at[0], ANSWER_ONLY, index);
+    } else {
+        s = read_answers(d, f, v, place, index);
+    }
     json_decref(v);
-    if (s == PESC_OK)
-        s = list_samples(d);
     return s == PESC_OK || s == PESC_NOMEM || s == PESC_USAGE ? s : show(d, place, s);
 }
 
 pesc_status dataset_samples(dataset *d, uint64_t index, const sequence **list, size_t *n)
 {
-    TRY(read_place(d, place_of(d, index)));
+    TRY(read_record(d, index));
     *list = d->samples;
-    *n = d->at.samples;
+    *n = d->n_samples;
     return PESC_OK;
+}
+
+static pesc_status nothing_trained(const dataset *d)
+{
+    const char *side = "";
+    for (size_t i = 0; d->n_samples > 1 && i < d->n_samples && !*side; i++)
+        if (dataset_targets(&d->samples[i]) == 0)
+            side = sides[d->samples[i].role];
+    return fail(PESC_FORMAT,
+                "%shas nothing to train on: every token is masked or the answer is empty", side);
 }
 
 pesc_status dataset_check(dataset *d, uint64_t index, const sequence **samples, size_t *n_samples,
                           size_t *n)
 {
-    uint64_t place = place_of(d, index);
-    bool any = false;
     *n = *n_samples = 0;
     *samples = NULL;
     TRY(dataset_samples(d, index, samples, n_samples));
-    for (size_t i = 0; i < *n_samples; i++)
-        any = any || dataset_targets(&d->samples[i]) > 0;
-    pesc_status s = any ? PESC_OK
-                        : fail(PESC_FORMAT, "has nothing to train on: every token is masked or the "
-                                            "answer is empty");
-    for (size_t i = 0; s == PESC_OK && i < *n_samples; i++)
-        s = cut(d, &d->samples[i], n);
-    return s == PESC_OK || s == PESC_NOMEM ? s : show(d, place, s);
+    pesc_status s = dataset_trains(d->samples, d->n_samples) ? cut_all(d, n) : nothing_trained(d);
+    return s == PESC_OK || s == PESC_NOMEM ? s : show(d, place_of(d, index), s);
+}
+
+/* ---- prompts with the answers of others ---- */
+
+/* The tokens of a sequence before its answer. */
+static int32_t prompt_length(const sequence *s)
+{
+    int32_t n = 0;
+    while (n < s->n && s->labels[n] == TEMPLATE_IGNORE)
+        n++;
+    return n;
+}
+
+/* Copies tokens from..end to d->mixed as far as seq_len allows; as labels only where `trained`. */
+static pesc_status mix_in(dataset *d, const sequence *s, int32_t from, int32_t end, bool trained)
+{
+    for (int32_t i = from; i < end && d->mixed.ids.n < (size_t)d->opt.seq_len; i++) {
+        TRY(id_list_add(&d->mixed.ids, s->ids[i]));
+        TRY(rendering_label(&d->mixed, trained ? s->labels[i] : TEMPLATE_IGNORE));
+    }
+    return PESC_OK;
+}
+
+pesc_status dataset_mismatched(dataset *d, uint64_t index, uint64_t block, sequence *out)
+{
+    const sequence *own, *other;
+    size_t n;
+    uint64_t used = dataset_used(d), low = 0, high = d->n_unused;
+    while (low < high) { /* records before it that are not used */
+        uint64_t mid = (low + high) / 2;
+        if (d->unused[mid] < index)
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    uint64_t rank = index - low, first = rank / block * block;
+    uint64_t end = first + block < used ? first + block : used;
+    uint64_t before = rank == first ? end - 1 : rank - 1;
+    d->mixed.ids.n = 0;
+    TRY(dataset_samples(d, index, &own, &n));
+    TRY(mix_in(d, own, 0, prompt_length(own), false));
+    TRY(dataset_samples(d, skip(d->unused, d->n_unused, before), &other, &n));
+    TRY(mix_in(d, other, prompt_length(other), other->n, true));
+    *out = (sequence){ .ids = d->mixed.ids.ids,
+                       .labels = d->mixed.labels,
+                       .n = (int32_t)d->mixed.ids.n,
+                       .record = index };
+    return PESC_OK;
 }
 
 /* "data/maths.test.jsonl.gz" is about "maths.test"; of "org/maths:test", which stands for several

@@ -2,8 +2,9 @@
  *
  * Position p of a run is record shuffle(p mod N) of epoch p div N: the place in the data is a
  * number that follows from the step, so resuming costs nothing and loses nothing. A record is one
- * sequence; over-long ones are dropped, cut, split into several, or an error, as asked. N counts
- * the records that are used: those of dataset_leave_out() have no position. */
+ * sequence, or two where it is a pair of answers; over-long ones are dropped, cut, split into
+ * several (not pairs), or an error, as asked. N counts the records that are used: those of
+ * dataset_leave_out() have no position. */
 #ifndef PESC_DATA_DATASET_H
 #define PESC_DATA_DATASET_H
 
@@ -15,6 +16,7 @@ bool over_length_find(const char *name, over_length *out); /* "drop" "truncate" 
 typedef struct dataset_options {
     const char *const *paths;
     size_t n_paths;
+    record_class wanted;  /* instructions, unless another is asked for */
     const char *format;   /* NULL or "": found by looking */
     const char *template; /* a chat format; NULL or "": the model's, else camelidae */
     int32_t seq_len;
@@ -64,24 +66,35 @@ const dataset_options *dataset_how(const dataset *d); /* as opened; its strings 
 typedef struct sequence {
     const int32_t *ids, *labels;
     int32_t n;
+    answer_role role;
+    uint64_t record; /* its number, below dataset_count() */
 } sequence;
 int32_t dataset_targets(const sequence *s); /* tokens that are predicted and trained */
 
-/* The sequences of a position: 1, more when split, and 0 of a record that should have been left
- * out. dataset_used() must not be 0. Borrowed until the next call. A record with nothing to train
- * on is refused and shown. */
+/* Whether a record has something to learn: one of its samples, or both answers of a pair. */
+bool dataset_trains(const sequence *samples, size_t n);
+
+/* The sequences of a position: 1, 2 of a pair, more when split, and 0 of a record that should have
+ * been left out. dataset_used() must not be 0. Borrowed until the next call. A record with nothing
+ * to train on is refused and shown. */
 pesc_status dataset_at(dataset *d, uint64_t position, const sequence **list, size_t *n);
 
 /* Records by number, below dataset_count(): in the order of the files, not shuffled.
  *
- * dataset_samples() gives what a record says, not cut: one sample, or more of a conversation whose
- * answers are trained apart. Nothing to train on is no failure there.
+ * dataset_samples() gives what a record says, not cut: one sample, more of a conversation whose
+ * answers are trained apart, or the chosen and the rejected answer of a pair, each with its prompt.
+ * Nothing to train on is no failure there.
  * dataset_check() gives the same and whether training can use it: *n receives the sequences that
  * they are cut into; PESC_FORMAT, with the place and the bytes, when it can not. *list is NULL
  * where the record cannot be read. */
 pesc_status dataset_samples(dataset *d, uint64_t index, const sequence **list, size_t *n);
 pesc_status dataset_check(dataset *d, uint64_t index, const sequence **samples, size_t *n_samples,
                           size_t *n);
+
+/* The prompt of a record that is used with the answer of the one before it, cut at seq_len: within
+ * each `block` of used records, in the order of the files, the first has the answer of the last.
+ * Borrowed until the next call of this function. */
+pesc_status dataset_mismatched(dataset *d, uint64_t index, uint64_t block, sequence *out);
 /* The domain of a record: its field "domain", or without one the name of its file without directory
  * and ending; control characters in it are written as \x1B, and what is longer than 124 bytes is
  * cut. Domains are numbered in the order of their first record read; the name is borrowed until

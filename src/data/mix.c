@@ -84,7 +84,7 @@ static pesc_status part_open(part *p, pesc_mix_part *say, uint64_t seed, size_t 
         return fail(PESC_USAGE, "%s: %s%s: found %llu records, but %llu are wanted", say->domain,
                     say->files[0], say->n_files > 1 ? " and the others" : "",
                     (unsigned long long)say->available, (unsigned long long)say->records);
-    return record_formats(p->src, NULL, &p->formats);
+    return record_formats(p->src, NULL, RECORD_INSTRUCTION, &p->formats);
 }
 
 /* ---- records ---- */

@@ -104,7 +104,7 @@ pesc_status pack_add(packer *p, const pack_item *item)
 {
     ASSERT(item->n > 0 && item->n_next <= item->n);
     TRY(reserve(p, (size_t)item->n));
-    if (p->n_marks == 0 || !fits(p, item->n))
+    if (p->n_marks == 0 || !fits(p, item->n + item->follows))
         p->marks[p->n_marks++] = (mark){ p->n_seqs, p->n_tokens, p->n_targets };
     const mark *m = &p->marks[p->n_marks - 1];
     pack_span *span = &p->spans[p->n_seqs];
@@ -137,7 +137,7 @@ pesc_status pack_flush(packer *p, pack_run run, void *ud)
 
 pesc_status pack_push(packer *p, const pack_item *item, pack_run run, void *ud)
 {
-    if (!fits(p, item->n))
+    if (!fits(p, item->n + item->follows))
         TRY(pack_flush(p, run, ud));
     return pack_add(p, item);
 }

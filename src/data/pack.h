@@ -24,7 +24,8 @@ typedef struct pack_item {
     const int32_t *next; /* [n_next]: the token to predict after ids[i], below 0 where none is */
     int32_t n, n_next;   /* n_next <= n; 0: nothing is predicted and next may be NULL */
     int32_t past, kv_seq, whole; /* as in token_seq */
-    uintptr_t tag;               /* the caller's: comes back in pack_span */
+    int32_t follows; /* tokens of the next sequence, where that must be in the same micro-batch */
+    uintptr_t tag;   /* the caller's: comes back in pack_span */
 } pack_item;
 
 /* Where a packed sequence lies in its micro-batch. */

@@ -1,4 +1,4 @@
-#include "data/record.h"
+#include "data/record_format.h"
 
 #include "base/mem.h"
 #include "base/str.h"
@@ -6,16 +6,6 @@
 
 #include <stdio.h>
 #include <string.h>
-
-typedef pesc_status (*read_fn)(record *r, const record_format *f, const json_t *v);
-
-struct record_format {
-    const char *name;
-    const char *needs[2]; /* fields that tell the format */
-    const char *prompt[3], *answer, *system;
-    record_kind kind;
-    read_fn read;
-};
 
 static pesc_status read_columns(record *r, const record_format *f, const json_t *v);
 static pesc_status read_text(record *r, const record_format *f, const json_t *v);
@@ -26,83 +16,133 @@ static pesc_status read_ids(record *r, const record_format *f, const json_t *v);
 
 /* The order matters where a record fits two rows: the more specific row comes first. */
 static const record_format formats[] = {
-    { "ids", { "input_ids", "labels" }, { 0 }, 0, 0, RECORD_IDS, read_ids },
-    { "camelidae", { "conversation", "corpus" }, { 0 }, 0, 0, RECORD_CHAT, read_camelidae },
-    { "messages", { "messages" }, { "role", "content" }, 0, "system", RECORD_CHAT, read_messages },
+    { "ids", { "input_ids", "labels" }, { 0 }, 0, 0, RECORD_IDS, read_ids, 0, 0 },
+    { "camelidae", { "conversation", "corpus" }, { 0 }, 0, 0, RECORD_CHAT, read_camelidae, 0, 0 },
+    { "messages",
+      { "messages" },
+      { "role", "content" },
+      0,
+      "system",
+      RECORD_CHAT,
+      read_messages,
+      0,
+      0 },
     { "sharegpt",
       { "conversations" },
       { "from", "value" },
       0,
       "system",
       RECORD_CHAT,
-      read_messages },
+      read_messages,
+      0,
+      0 },
     { "alpaca",
       { "instruction", "output" },
       { "instruction", "input" },
       "output",
       "system",
       RECORD_CHAT,
-      read_columns },
+      read_columns,
+      0,
+      0 },
     { "dolly",
       { "instruction", "response" },
       { "instruction", "context", "input" },
       "response",
       0,
       RECORD_CHAT,
-      read_columns },
-    { "metamath", { "query", "response" }, { "query" }, "response", 0, RECORD_CHAT, read_columns },
+      read_columns,
+      0,
+      0 },
+    { "metamath",
+      { "query", "response" },
+      { "query" },
+      "response",
+      0,
+      RECORD_CHAT,
+      read_columns,
+      0,
+      0 },
     { "magicoder",
       { "problem", "solution" },
       { "problem" },
       "solution",
       0,
       RECORD_CHAT,
-      read_columns },
+      read_columns,
+      0,
+      0 },
     { "question",
       { "question", "answer" },
       { "question" },
       "answer",
       0,
       RECORD_CHAT,
-      read_columns },
+      read_columns,
+      0,
+      0 },
     { "completion",
       { "prompt", "completion" },
       { "prompt" },
       "completion",
       0,
       RECORD_COMPLETION,
-      read_columns },
-    { "prompt", { "prompt", "response" }, { "prompt" }, "response", 0, RECORD_CHAT, read_columns },
-    { "text", { "text" }, { "text" }, 0, 0, RECORD_TEXT, read_text },
+      read_columns,
+      0,
+      0 },
+    { "prompt",
+      { "prompt", "response" },
+      { "prompt" },
+      "response",
+      0,
+      RECORD_CHAT,
+      read_columns,
+      0,
+      0 },
+    { "text", { "text" }, { "text" }, 0, 0, RECORD_TEXT, read_text, 0, 0 },
+#define PREFERENCES(name, kind, of, form)                                                          \
+    {                                                                                              \
+        name, { "" }, { 0 }, 0, 0, kind, NULL, of, form                                            \
+    }
+    PREFERENCES("preference-ids", RECORD_IDS, RECORD_PAIR, PAIR_IDS),
+    PREFERENCES("preference-human", RECORD_CHAT, RECORD_PAIR, PAIR_HUMAN),
+    PREFERENCES("preference-text", RECORD_COMPLETION, RECORD_PAIR, PAIR_TEXT),
+    PREFERENCES("preference", RECORD_CHAT, RECORD_PAIR, PAIR_CHAT),
+    PREFERENCES("labelled-ids", RECORD_IDS, RECORD_LABELLED, PAIR_IDS),
+    PREFERENCES("labelled-text", RECORD_COMPLETION, RECORD_LABELLED, PAIR_TEXT),
+    PREFERENCES("labelled", RECORD_CHAT, RECORD_LABELLED, PAIR_CHAT),
+#undef PREFERENCES
 };
 enum { N_FORMATS = sizeof formats / sizeof *formats };
 
 /* `completion` where its fields are lists of messages. */
-static const record_format dialogue = {
-    "completion", { "prompt", "completion" }, { "role", "content" }, 0, 0, RECORD_CHAT,
-    read_dialogue
-};
+static const record_format dialogue = { "completion",
+                                        { "prompt", "completion" },
+                                        { "role", "content" },
+                                        0,
+                                        0,
+                                        RECORD_CHAT,
+                                        read_dialogue,
+                                        0,
+                                        0 };
 
-const record_format *record_format_find(const char *name)
+const record_format *record_row(size_t i)
 {
-    for (int i = 0; i < N_FORMATS; i++)
-        if (strcmp(formats[i].name, name) == 0)
-            return &formats[i];
-    return NULL;
+    return i < N_FORMATS ? &formats[i] : NULL;
 }
 
-const char *record_format_name(const record_format *f)
+bool record_row_varies(const record_format *f)
 {
-    return f->name;
+    return strcmp(f->name, dialogue.name) == 0;
 }
 
-record_kind record_format_kind(const record_format *f)
+const record_format *record_row_of(const record_format *f, const json_t *v)
 {
-    return f->kind;
+    bool messages = json_is_array(json_object_get(v, dialogue.needs[0]));
+    return record_row_varies(f) && messages ? &dialogue : f;
 }
 
-/* "instruction", "text", ... for messages. */
-static void list_fields(str *out, const json_t *v)
+void record_list_fields(str *out, const json_t *v)
 {
     const char *key;
     json_t *value;
@@ -114,80 +154,13 @@ static void list_fields(str *out, const json_t *v)
     }
 }
 
-static const record_format *completion_of(const json_t *v)
-{
-    bool messages = json_is_array(json_object_get(v, dialogue.needs[0]));
-    return messages ? &dialogue : record_format_find(dialogue.name);
-}
-
-const record_format *record_format_detect(const json_t *v)
-{
-    for (int i = 0; i < N_FORMATS; i++)
-        if (json_has(v, formats[i].needs[0]) &&
-            (!formats[i].needs[1] || json_has(v, formats[i].needs[1])))
-            return strcmp(formats[i].name, dialogue.name) == 0 ? completion_of(v) : &formats[i];
-    str found = { 0 }, known = { 0 };
-    list_fields(&found, v);
-    for (int i = 0; i < N_FORMATS; i++)
-        str_printf(&known, "%s%s (%s%s%s)", i ? ", " : "", formats[i].name, formats[i].needs[0],
-                   formats[i].needs[1] ? ", " : "", formats[i].needs[1] ? formats[i].needs[1] : "");
-    fail(PESC_FORMAT, "fits no data format: found the fields %s; known are %s",
-         found.p ? found.p : "none", known.p ? known.p : "");
-    str_free(&found);
-    str_free(&known);
-    return NULL;
-}
-
-static pesc_status detect(source *src, uint64_t first, bool completion, const record_format **out)
-{
-    json_t *v;
-    char why[1024];
-    TRY(source_record(src, first, &v));
-    *out = completion ? completion_of(v) : record_format_detect(v);
-    json_decref(v);
-    snprintf(why, sizeof why, "%s", pesc_last_error());
-    return *out ? PESC_OK : fail(PESC_FORMAT, "%s: %s", source_where(src, first), why);
-}
-
-static pesc_status unknown_format(const char *name)
-{
-    str known = { 0 };
-    for (int i = 0; i < N_FORMATS; i++)
-        str_printf(&known, "%s%s", i ? ", " : "", formats[i].name);
-    pesc_status s = fail(PESC_USAGE,
-                         "format: found \"%s\", expected one of %s; without it the format is found "
-                         "by looking at the first record",
-                         name, str_ok(&known) ? known.p : "");
-    str_free(&known);
-    return s;
-}
-
-pesc_status record_formats(source *src, const char *name, const record_format ***out)
-{
-    size_t n = source_files(src);
-    const record_format *given = name ? record_format_find(name) : NULL;
-    if (name && !given)
-        return unknown_format(name);
-    const record_format **list = mem_zalloc(n, sizeof *list);
-    if (!list)
-        return fail_nomem("the data formats", n * sizeof *list);
-    *out = list;
-    for (size_t i = 0; i < n; i++) {
-        list[i] = given;
-        bool open = given && strcmp(given->name, dialogue.name) == 0; /* of texts or messages */
-        if (!given || open)
-            TRY(detect(src, source_file_first(src, i), open, &list[i]));
-    }
-    return PESC_OK;
-}
-
 static pesc_status missing(const json_t *v, const char *key)
 {
     const json_t *there = json_object_get(v, key);
     if (there)
         return fail(PESC_FORMAT, "%s: found %s, expected text", key, json_kind(there));
     str found = { 0 };
-    list_fields(&found, v);
+    record_list_fields(&found, v);
     pesc_status s =
         fail(PESC_FORMAT, "%s: is missing; found %s", key, found.p ? found.p : "nothing");
     str_free(&found);

@@ -62,8 +62,15 @@ static void fill_buckets(const lengths *l, pesc_data_report *r)
     }
 }
 
-static void finish_report(const lengths *l, pesc_data_report *r)
+/* Of the records, or of the chosen answers of pairs with their prompts; and of the rejected. */
+static void finish_report(const lengths l[2], pesc_data_report *r)
 {
+    r->pairs = l[1].all;
+    r->rejected_shortest = quantile(&l[1], 0);
+    r->rejected_median = quantile(&l[1], 50);
+    r->rejected_p90 = quantile(&l[1], 90);
+    r->rejected_p99 = quantile(&l[1], 99);
+    r->rejected_longest = quantile(&l[1], 100);
     if (l->all == 0)
         return;
     r->shortest = quantile(l, 0);
@@ -100,44 +107,42 @@ static pesc_status add_unused(stats_list *unused, uint64_t index)
 
 /* Counts one record. What is wrong with a record is counted; what is wrong with the machine, the
  * template or the options concerns all records and fails. */
-static pesc_status count(dataset *d, uint64_t index, lengths *l, pesc_data_report *r,
+static pesc_status count(dataset *d, uint64_t index, lengths l[2], pesc_data_report *r,
                          stats_list *unused)
 {
     const sequence *samples;
     size_t n, n_samples;
-    uint64_t trained = 0;
     bool over = false;
     pesc_status s = dataset_check(d, index, &samples, &n_samples, &n);
     if (s != PESC_OK && s != PESC_FORMAT)
         return s;
     bool read = samples != NULL; /* even if it cannot be used */
+    bool untrained = read && !dataset_trains(samples, n_samples);
     for (size_t i = 0; i < n_samples; i++) {
-        trained += (uint64_t)dataset_targets(&samples[i]);
+        bool second = n_samples > 1 && samples[i].role == ANSWER_REJECTED; /* of a pair */
+        r->trained += (uint64_t)dataset_targets(&samples[i]);
         r->tokens += (uint64_t)samples[i].n;
         over = over || samples[i].n > dataset_how(d)->seq_len;
-        TRY(add_length(l, (size_t)samples[i].n));
+        TRY(add_length(&l[second], (size_t)samples[i].n));
     }
-    r->trained += trained;
     r->over_length += over;
     bool no_sequence = s == PESC_OK && n == 0;
     r->unused += no_sequence;
-    r->without_target += read && trained == 0;
-    r->bad += s != PESC_OK && !(read && trained == 0);
+    r->without_target += untrained;
+    r->bad += s != PESC_OK && !untrained;
     if (s != PESC_OK)
         list(r);
-    if (no_sequence && unused)
-        TRY(add_unused(unused, index));
-    return PESC_OK;
+    return no_sequence && unused ? add_unused(unused, index) : PESC_OK;
 }
 
 pesc_status stats_read(dataset *d, volatile const int *stop, pesc_data_report *out,
                        stats_list *unused)
 {
     *out = (pesc_data_report){ .records = dataset_count(d) };
-    lengths l = { 0 };
+    lengths l[2] = { { 0 }, { 0 } };
     pesc_status s = PESC_OK;
     for (uint64_t i = 0; i < out->records && s == PESC_OK; i++) {
-        s = count(d, i, &l, out, unused);
+        s = count(d, i, l, out, unused);
         if (i % 256 != 255)
             continue;
         log_progress("checking records", i, out->records);
@@ -149,8 +154,9 @@ pesc_status stats_read(dataset *d, volatile const int *stop, pesc_data_report *o
     if (s == PESC_OK && bad > STATS_LISTED)
         log_notice("and %llu more", (unsigned long long)(bad - STATS_LISTED));
     if (s == PESC_OK)
-        finish_report(&l, out);
-    mem_free(l.count);
+        finish_report(l, out);
+    mem_free(l[0].count);
+    mem_free(l[1].count);
     return s;
 }
 

@@ -82,6 +82,13 @@ static pesc_status grow_labels(rendering *out)
     return PESC_OK;
 }
 
+pesc_status rendering_label(rendering *r, int32_t label)
+{
+    TRY(grow_labels(r));
+    r->labels[r->ids.n - 1] = label;
+    return PESC_OK;
+}
+
 /* Labels of ids[from..): the ids themselves, or none. */
 static pesc_status label(rendering *out, size_t from, bool trained)
 {

@@ -57,6 +57,7 @@ typedef struct rendering {
 } rendering;
 /* Takes reasoning out of the messages as `how` says. */
 pesc_status template_render(const template *t, const template_how *how, record *r, rendering *out);
+pesc_status rendering_label(rendering *r, int32_t label); /* of the last id */
 void rendering_free(rendering *r);
 
 #endif

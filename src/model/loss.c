@@ -133,15 +133,22 @@ static void head_bwd(const pass *p, tensor rows, tensor dlogits)
     op->embed_bwd(p->dev, t->grads.dx, dlast, rows);
 }
 
-/* The loss of n target rows and, in training, its gradient with regard to the residual stream. */
-static void loss_chunk(const pass *p, int64_t first, int64_t n)
+/* What is done with a chunk of target rows. */
+typedef enum chunk_work {
+    CHUNK_LOSS,     /* their cross-entropy */
+    CHUNK_BACKWARD, /* that, and its gradient with regard to the residual stream */
+    CHUNK_GRADIENT  /* the same of the chunk whose logits are there */
+} chunk_work;
+
+static void loss_chunk(const pass *p, int64_t first, int64_t n, chunk_work work)
 {
     const train_state *t = p->train;
     const ops *op = p->dev->op;
     tensor rows = tensor_slice(&p->rows, first, n), targets = tensor_slice(&t->targets, first, n);
     tensor loss = tensor_slice(&t->loss, first, n);
-    tensor logits = model_head(p, rows, tensor_slice(&t->last_rstd, 0, n));
-    if (p->phase == PHASE_EVALUATE) {
+    tensor logits = work == CHUNK_GRADIENT ? tensor_slice(&p->logits, 0, n)
+                                           : model_head(p, rows, tensor_slice(&t->last_rstd, 0, n));
+    if (work == CHUNK_LOSS) {
         op->xent_fwd(p->dev, loss, logits, targets);
         return;
     }
@@ -152,12 +159,35 @@ static void loss_chunk(const pass *p, int64_t first, int64_t n)
     head_bwd(p, rows, dlogits);
 }
 
-static void loss_chunks(const pass *p)
+static void loss_chunks(const pass *p, chunk_work work)
 {
     for (int64_t first = 0, n; first < p->n_out; first += n) {
         n = train_state_chunk(p, p->n_out - first);
-        loss_chunk(p, first, n);
+        loss_chunk(p, first, n, work);
     }
+}
+
+/* The gradients of all chunks after their losses, from the last to the first. */
+static void gradient_chunks(const pass *p)
+{
+    int64_t step = train_state_chunk(p, p->n_out), chunks = step ? (p->n_out + step - 1) / step : 0;
+    for (int64_t i = chunks - 1; i >= 0; i--) {
+        int64_t first = i * step, left = p->n_out - first;
+        loss_chunk(p, first, left < step ? left : step,
+                   i == chunks - 1 ? CHUNK_GRADIENT : CHUNK_BACKWARD);
+    }
+}
+
+/* The losses of a micro-batch, then the weights that follow from them. */
+static pesc_status weigh(const pass *p, const train_input *in)
+{
+    const train_state *t = p->train;
+    const ops *op = p->dev->op;
+    loss_chunks(p, CHUNK_LOSS);
+    TRY(op->download(p->dev, t->results.loss, t->loss.data, tensor_bytes(&t->loss)));
+    in->weigh(in->ctx, t->results.loss);
+    op->upload(p->dev, t->weights.data, in->weights, tensor_bytes(&t->weights));
+    return PESC_OK;
 }
 
 /* ---- backward: PHASE_RECOMPUTE and PHASE_BACKWARD, layer by layer ---- */
@@ -240,6 +270,7 @@ static pesc_status read_results(pesc_model *m, pass *p, const train_input *in, t
     if (p->hook)
         TRY(p->hook->check(p->hook));
     TRY(weights_check(m->dir->ws)); /* a mapped file may have been truncated meanwhile */
+    out->losses = r->loss;
     for (int32_t i = 0; i < in->n_targets; i++)
         out->ce += (double)in->weights[i] * (double)r->loss[i];
     out->finite = isfinite(out->ce) && isfinite(out->aux);
@@ -257,7 +288,12 @@ pesc_status model_train(pesc_model *m, pass *p, const train_input *in, train_out
     p->phase = PHASE_FORWARD;
     layers_fwd(p);
     p->dev->op->zero(p->dev, dx.data, tensor_bytes(&dx)); /* rows without a target have none */
-    loss_chunks(p);
+    if (in->weigh) {
+        TRY(weigh(p, in));
+        gradient_chunks(p);
+    } else {
+        loss_chunks(p, CHUNK_BACKWARD);
+    }
     layers_bwd(p, in, sparse ? in->aux_weight / (float)sparse : 0);
     if (in->meanwhile)
         in->meanwhile(in->ctx);
@@ -270,7 +306,7 @@ pesc_status model_loss(pesc_model *m, pass *p, const train_input *in, train_outp
     TRY(set_micro_batch(p, in));
     p->phase = PHASE_EVALUATE;
     layers_fwd(p);
-    loss_chunks(p);
+    loss_chunks(p, CHUNK_LOSS);
     if (in->meanwhile)
         in->meanwhile(in->ctx);
     return read_results(m, p, in, out);

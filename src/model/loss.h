@@ -6,7 +6,11 @@
  *
  * The head and the cross-entropy see target rows only, a chunk at a time, so the logits of all
  * tokens never exist at once. Gradients of parameters are added to the mirror: gradient
- * accumulation is several calls. */
+ * accumulation is several calls.
+ *
+ * A loss whose weights depend on what forward gives (of preferences: `weigh`) takes the head twice:
+ * the cross-entropy of all target rows first, then, with the weights that follow from it, their
+ * gradients. The second time begins with the chunk whose logits are still there. */
 #ifndef PESC_MODEL_LOSS_H
 #define PESC_MODEL_LOSS_H
 
@@ -19,6 +23,9 @@ typedef struct train_input {
     int32_t n_seqs;
     const int32_t *rows, *targets; /* packed row rows[i] predicts targets[i]; ascending */
     const float *weights;          /* of each target in the loss */
+    /* model_train: called after forward with the cross-entropy of each target, to fill in
+     * `weights`; NULL: they are there. */
+    void (*weigh)(void *ctx, const float *losses);
     int32_t n_targets;
     float aux_weight;       /* of the balance loss in what is differentiated */
     uint64_t step, micro;   /* name the dropout masks */
@@ -34,6 +41,7 @@ typedef struct train_output {
     double ce;  /* weighted sum over the targets */
     double aux; /* mean over sparse layers of E sum_i f_i P_i; 0 without experts */
     bool finite;
+    const float *losses; /* [n_targets]: the cross-entropy of each; valid until the next call */
     /* valid until the next call; NULL without experts */
     const int64_t *counts; /* [n_layers, E]: tokens that chose each expert */
     const float *balance;  /* [n_layers, 2 E + 1]: f, then P of each layer, and its aux */

@@ -134,7 +134,65 @@ static pesc_status draw_heat(const char *path, const void *what)
     return pesc_plot_heat(path, what);
 }
 
-static pesc_status draw_loss(const char *run)
+static bool any_value(const points *p)
+{
+    for (size_t i = 0; i < p->n; i++)
+        if (isfinite(p->y[i]))
+            return true;
+    return false;
+}
+
+enum { REWARDS = 3 };
+
+/* Of a run on preferences: the rewards of both answers and their difference, each the mean of
+ * neighbouring steps, and the difference on validation data. */
+static pesc_status draw_curves(const char *run, const points mean[REWARDS], const points *held)
+{
+    static const char *const names[REWARDS] = { "chosen", "rejected", "margin" };
+    pesc_series all[REWARDS + 1];
+    size_t n = 0;
+    for (size_t i = 0; i < REWARDS; i++)
+        all[n++] =
+            (pesc_series){ .name = names[i], .x = mean[i].x, .y = mean[i].y, .n = mean[i].n };
+    if (any_value(held))
+        all[n++] = (pesc_series){
+            .name = "margin, held out", .x = held->x, .y = held->y, .n = held->n, .dots = true
+        };
+    pesc_lines p = { .size = sizeof(pesc_lines),
+                     .title = "Rewards",
+                     .note = "means of neighbouring steps",
+                     .x_label = "step",
+                     .y_label = "reward",
+                     .series = all,
+                     .n_series = n };
+    return draw_both(run, "rewards", draw_lines, &p);
+}
+
+/* *any: the run has rewards. */
+static pesc_status draw_rewards(const char *run, bool *any)
+{
+    points raw[REWARDS] = { { .key = "rewards/chosen" },
+                            { .key = "rewards/rejected" },
+                            { .key = "rewards/margins" } };
+    points mean[REWARDS] = { { 0 } }, held = { .key = "eval_rewards/margins" };
+    pesc_status s = read_points(&held, run, "eval.jsonl");
+    for (int i = 0; i < REWARDS && s == PESC_OK; i++) {
+        s = read_points(&raw[i], run, "metrics.jsonl");
+        if (s == PESC_OK)
+            s = smooth(&raw[i], &mean[i]);
+    }
+    *any = s == PESC_OK && (any_value(&raw[0]) || any_value(&raw[1]));
+    if (*any)
+        s = draw_curves(run, mean, &held);
+    for (int i = 0; i < REWARDS; i++) {
+        points_free(&raw[i]);
+        points_free(&mean[i]);
+    }
+    points_free(&held);
+    return s;
+}
+
+static pesc_status draw_loss(const char *run, bool of_preferences)
 {
     points raw = { .key = "ce" }, mean = { 0 }, held = { .key = "eval_loss" };
     pesc_status s = read_points(&raw, run, "metrics.jsonl");
@@ -153,9 +211,10 @@ static pesc_status draw_loss(const char *run)
         };
         pesc_lines p = { .size = sizeof(pesc_lines),
                          .title = "Loss",
-                         .note = "cross-entropy of the trained tokens",
+                         .note = of_preferences ? "of preferences, without the balance loss"
+                                                : "cross-entropy of the trained tokens",
                          .x_label = "step",
-                         .y_label = "nats per token",
+                         .y_label = of_preferences ? "loss" : "nats per token",
                          .series = all,
                          .n_series = held.n ? 3 : 2 };
         s = draw_both(run, "loss", draw_lines, &p);
@@ -202,7 +261,10 @@ pesc_status pesc_plot_run(const char *run_dir)
     char *dir = io_join(run_dir, "plots");
     pesc_status s = dir ? io_make_dir(dir) : fail_nomem(run_dir, 64);
     mem_free(dir);
+    bool of_preferences = false;
     if (s == PESC_OK)
-        s = draw_loss(run_dir);
+        s = draw_rewards(run_dir, &of_preferences);
+    if (s == PESC_OK)
+        s = draw_loss(run_dir, of_preferences);
     return s == PESC_OK ? draw_experts(run_dir) : s;
 }

@@ -2,14 +2,28 @@
 
 #include "base/mem.h"
 
+/* The records of a step. */
+typedef struct contents {
+    packer *pack, *mismatched; /* NULL: none */
+    batch_answer *answers;     /* of the sequences, in their order */
+    size_t n, cap;
+    batch_counts counts;
+} contents;
+
 struct batch {
     dataset *data; /* borrowed */
-    packer *pack;
-    loss_kind loss;
-    packer *ahead;        /* the records of the next load */
+    batch_options opt;
+    contents now;
+    contents ahead;       /* the records of the next load */
     uint64_t ahead_first; /* which they are */
     int32_t ahead_count;  /* 0: none are read */
 };
+
+static pesc_status open_contents(contents *c, const batch *b, pack_limits lim)
+{
+    TRY(pack_open(&c->pack, lim));
+    return b->opt.mismatched ? pack_open(&c->mismatched, lim) : PESC_OK;
+}
 
 pesc_status batch_open(batch **out, dataset *data, batch_options opt)
 {
@@ -18,12 +32,13 @@ pesc_status batch_open(batch **out, dataset *data, batch_options opt)
     if (!b)
         return fail_nomem("a batch", sizeof *b);
     b->data = data;
-    b->loss = opt.loss;
+    b->opt = opt;
+    int32_t together = dataset_how(data)->wanted == RECORD_PAIR ? 2 : 1;
     pack_limits lim = { .max_tokens = opt.micro_tokens,
-                        .max_seqs = opt.packing ? opt.micro_tokens : 1 };
-    pesc_status s = pack_open(&b->pack, lim);
+                        .max_seqs = opt.packing ? opt.micro_tokens : together };
+    pesc_status s = open_contents(&b->now, b, lim);
     if (s == PESC_OK)
-        s = pack_open(&b->ahead, lim);
+        s = open_contents(&b->ahead, b, lim);
     if (s == PESC_OK)
         *out = b;
     else
@@ -31,48 +46,119 @@ pesc_status batch_open(batch **out, dataset *data, batch_options opt)
     return s;
 }
 
+static void close_contents(contents *c)
+{
+    pack_close(c->pack);
+    pack_close(c->mismatched);
+    mem_free(c->answers);
+}
+
 void batch_close(batch *b)
 {
     if (!b)
         return;
-    pack_close(b->pack);
-    pack_close(b->ahead);
+    close_contents(&b->now);
+    close_contents(&b->ahead);
     mem_free(b);
 }
 
 static void weigh(const batch *b)
 {
-    double targets = (double)batch_targets(b), seqs = (double)pack_seqs(b->pack);
+    double targets = (double)batch_targets(b), seqs = (double)pack_seqs(b->now.pack);
     for (int32_t i = 0; i < batch_micros(b); i++) {
         micro_batch m = batch_micro(b, i);
         for (int32_t s = 0; s < m.n_seqs; s++) {
             const pack_span *at = &m.spans[s];
-            double w = b->loss == LOSS_TOKEN ? 1.0 / targets : 1.0 / (seqs * (double)at->n_targets);
+            double w =
+                b->opt.loss == LOSS_TOKEN ? 1.0 / targets : 1.0 / (seqs * (double)at->n_targets);
             for (int32_t k = 0; k < at->n_targets; k++)
                 m.weights[at->first_target + k] = (float)w;
         }
     }
 }
 
-static pesc_status read_records(const batch *b, packer *to, uint64_t first, int32_t count)
+static pesc_status add_answer(contents *to, const batch_answer *a)
 {
-    pack_clear(to);
+    if (to->n == to->cap) {
+        size_t cap = to->cap * 2 + 64;
+        batch_answer *p = mem_grow(to->answers, cap, sizeof *p);
+        if (!p)
+            return fail_nomem("a batch", cap * sizeof *p);
+        to->answers = p;
+        to->cap = cap;
+    }
+    to->answers[to->n++] = *a;
+    return PESC_OK;
+}
+
+/* Where the answer is among what a sequence predicts: its targets, or all its tokens. */
+static batch_answer answer_of(const sequence *s, bool whole)
+{
+    batch_answer a = { .record = s->record, .role = s->role, .n = dataset_targets(s) };
+    for (int32_t i = 1; whole && s->labels[i] < 0; i++)
+        a.first++;
+    return a;
+}
+
+static void count(batch_counts *c, const batch_answer *a, int64_t targets)
+{
+    bool chosen = a->role == ANSWER_CHOSEN;
+    c->chosen += chosen;
+    c->rejected += a->role == ANSWER_REJECTED;
+    c->chosen_tokens += chosen ? a->n : 0;
+    c->chosen_targets += chosen ? targets : 0;
+}
+
+/* follows: tokens of the other answer of the pair, which comes after this one. */
+static pesc_status add_sequence(const batch *b, contents *to, const sequence *s, int32_t follows)
+{
+    bool whole = b->opt.whole_chosen && s->role == ANSWER_CHOSEN;
+    batch_answer a = answer_of(s, whole);
+    count(&to->counts, &a, whole ? s->n - 1 : a.n);
+    /* the first token has nothing before it that predicts it */
+    TRY(pack_add(to->pack, &(pack_item){ .ids = s->ids,
+                                         .n = s->n,
+                                         .next = (whole ? s->ids : s->labels) + 1,
+                                         .n_next = s->n - 1,
+                                         .follows = follows,
+                                         .tag = to->n }));
+    return add_answer(to, &a);
+}
+
+static pesc_status add_mismatched(const batch *b, contents *to, uint64_t index)
+{
+    sequence s;
+    TRY(dataset_mismatched(b->data, index, b->opt.mismatched, &s));
+    return pack_add(
+        to->mismatched,
+        &(pack_item){
+            .ids = s.ids, .n = s.n, .next = s.labels + 1, .n_next = s.n - 1, .tag = index });
+}
+
+static pesc_status read_records(const batch *b, contents *to, uint64_t first, int32_t count)
+{
+    pack_clear(to->pack);
+    if (to->mismatched)
+        pack_clear(to->mismatched);
+    to->n = 0;
+    to->counts = (batch_counts){ 0 };
     for (int32_t i = 0; i < count; i++) {
         const sequence *list;
         size_t n;
         TRY(dataset_at(b->data, first + (uint64_t)i, &list, &n));
-        for (size_t j = 0; j < n; j++) /* the first token has nothing before it that predicts it */
-            TRY(pack_add(to, &(pack_item){ .ids = list[j].ids,
-                                           .n = list[j].n,
-                                           .next = list[j].labels + 1,
-                                           .n_next = list[j].n - 1 }));
+        for (size_t j = 0; j < n; j++) {
+            bool pair = list[j].role == ANSWER_CHOSEN && j + 1 < n;
+            TRY(add_sequence(b, to, &list[j], pair ? list[j + 1].n : 0));
+        }
+        if (n && to->mismatched)
+            TRY(add_mismatched(b, to, list[0].record));
     }
     return PESC_OK;
 }
 
 void batch_read_ahead(batch *b, uint64_t first, int32_t count)
 {
-    bool fine = read_records(b, b->ahead, first, count) == PESC_OK;
+    bool fine = read_records(b, &b->ahead, first, count) == PESC_OK;
     b->ahead_first = first;
     b->ahead_count = fine ? count : 0;
 }
@@ -85,10 +171,10 @@ int32_t batch_ahead(const batch *b)
 pesc_status batch_load(batch *b, uint64_t first, int32_t count)
 {
     if (b->ahead_count != count || b->ahead_first != first)
-        TRY(read_records(b, b->ahead, first, count));
-    packer *ready = b->ahead;
-    b->ahead = b->pack;
-    b->pack = ready;
+        TRY(read_records(b, &b->ahead, first, count));
+    contents ready = b->ahead;
+    b->ahead = b->now;
+    b->now = ready;
     b->ahead_count = 0;
     weigh(b);
     return PESC_OK;
@@ -96,20 +182,40 @@ pesc_status batch_load(batch *b, uint64_t first, int32_t count)
 
 int32_t batch_micros(const batch *b)
 {
-    return pack_count(b->pack);
+    return pack_count(b->now.pack);
 }
 
 micro_batch batch_micro(const batch *b, int32_t i)
 {
-    return pack_at(b->pack, i);
+    return pack_at(b->now.pack, i);
 }
 
 int64_t batch_tokens(const batch *b)
 {
-    return pack_tokens(b->pack);
+    return pack_tokens(b->now.pack);
 }
 
 int64_t batch_targets(const batch *b)
 {
-    return pack_targets(b->pack);
+    return pack_targets(b->now.pack);
+}
+
+const batch_answer *batch_answer_of(const batch *b, const pack_span *span)
+{
+    return &b->now.answers[span->tag];
+}
+
+batch_counts batch_count(const batch *b)
+{
+    return b->now.counts;
+}
+
+int32_t batch_mismatched_micros(const batch *b)
+{
+    return b->now.mismatched ? pack_count(b->now.mismatched) : 0;
+}
+
+micro_batch batch_mismatched(const batch *b, int32_t i)
+{
+    return pack_at(b->now.mismatched, i);
 }

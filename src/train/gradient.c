@@ -2,6 +2,7 @@
 
 #include "backend/memory.h"
 #include "base/mem.h"
+#include "train/objective.h"
 
 #include <string.h>
 
@@ -18,9 +19,10 @@ int64_t gradient_micros(const pesc_train_options *o)
 {
     if (strcmp(o->over_length, "split") == 0) /* a record may be any number of sequences */
         return INT64_MAX;
-    if (!o->packing || o->micro_tokens < o->seq_len)
+    int64_t longest = objective_answers(o) * o->seq_len;
+    if (!o->packing || o->micro_tokens < longest)
         return o->batch;
-    int64_t least = o->micro_tokens / o->seq_len; /* records of each but the last */
+    int64_t least = o->micro_tokens / longest; /* records of each but the last */
     return ceil_div(o->batch, least);
 }
 

@@ -124,6 +124,68 @@ static void put_real(str *s, const char *key, double v)
         str_printf(s, ",\"%s\":null", key);
 }
 
+/* ---- what is measured of preferences, by TRL's names ---- */
+
+static const struct {
+    const char *name;
+    size_t at;
+    bool lower_is_better;
+} preference_fields[] = {
+    { "rewards/chosen", offsetof(pesc_preference, reward_chosen), false },
+    { "rewards/rejected", offsetof(pesc_preference, reward_rejected), true },
+    { "rewards/margins", offsetof(pesc_preference, margin), false },
+    { "rewards/accuracies", offsetof(pesc_preference, accuracy), false },
+    { "logps/chosen", offsetof(pesc_preference, logp_chosen), false },
+    { "logps/rejected", offsetof(pesc_preference, logp_rejected), true },
+    { "kl", offsetof(pesc_preference, kl), true },
+};
+enum { N_PREFERENCE = sizeof preference_fields / sizeof *preference_fields };
+
+static double preference_at(const pesc_preference *p, size_t i)
+{
+    return *(const double *)(const void *)((const char *)p + preference_fields[i].at);
+}
+
+/* Those that were measured: as fields of a line, and as scalars named prefix/NAME. */
+static void put_preference(metrics *m, str *out, const pesc_step *s, bool eval)
+{
+    const pesc_preference *p = eval ? &s->eval_preference : &s->preference;
+    tf_scalar scalars[N_PREFERENCE];
+    char keys[N_PREFERENCE][32], names_tb[N_PREFERENCE][32];
+    size_t n = 0;
+    for (size_t i = 0; i < N_PREFERENCE && p->answers; i++) {
+        double value = preference_at(p, i);
+        if (isnan(value))
+            continue;
+        snprintf(keys[n], sizeof keys[n], "%s%s", eval ? "eval_" : "", preference_fields[i].name);
+        snprintf(names_tb[n], sizeof names_tb[n], "%s/%s", eval ? "eval" : "train",
+                 preference_fields[i].name);
+        put_real(out, keys[n], value);
+        scalars[n] = (tf_scalar){ names_tb[n], (float)value };
+        n++;
+    }
+    if (n)
+        tfevents_scalars(&m->tb.waiting, clock_wall(), s->step, scalars, n);
+}
+
+double metrics_eval_value(const char *name, const pesc_step *s)
+{
+    for (size_t i = 0; i < N_PREFERENCE; i++)
+        if (strcmp(preference_fields[i].name, name) == 0)
+            return s->eval_preference.answers ? preference_at(&s->eval_preference, i) : NAN;
+    return s->eval_loss;
+}
+
+bool metrics_lower_is_better(const char *name)
+{
+    for (size_t i = 0; i < N_PREFERENCE; i++)
+        if (strcmp(preference_fields[i].name, name) == 0)
+            return preference_fields[i].lower_is_better;
+    return true;
+}
+
+/* ---- steps and validations ---- */
+
 void metrics_step(metrics *m, const pesc_step *s)
 {
     if (!m)
@@ -144,6 +206,7 @@ void metrics_step(metrics *m, const pesc_step *s)
         put_real(out, "comm_s", s->comm_seconds);
         put_real(out, "comm_hidden", s->comm_hidden);
     }
+    put_preference(m, out, s, false);
     put_real(out, "expert_entropy", s->expert_entropy);
     str_printf(out, ",\"dead_experts\":%lld}\n", (long long)s->dead_experts);
     flush_or_tell(&m->files[METRICS_STEPS]);
@@ -182,18 +245,22 @@ void metrics_routing(metrics *m, int64_t step, const metrics_shares *r)
     flush_or_tell(&m->files[METRICS_ROUTING]);
 }
 
-void metrics_eval(metrics *m, int64_t step, double loss, int64_t targets)
+void metrics_eval(metrics *m, const pesc_step *s, int64_t targets)
 {
     if (!m)
         return;
     str *out = &m->files[METRICS_EVAL].waiting;
-    str_printf(out, "{\"step\":%lld", (long long)step);
-    put_real(out, "eval_loss", loss);
-    put_real(out, "eval_perplexity", exp(loss));
+    str_printf(out, "{\"step\":%lld", (long long)s->step);
+    put_real(out, "eval_loss", s->eval_loss);
+    if (s->eval_preference.answers)
+        str_printf(out, ",\"eval_answers\":%lld", (long long)s->eval_preference.answers);
+    else
+        put_real(out, "eval_perplexity", exp(s->eval_loss));
+    put_preference(m, out, s, true);
     str_printf(out, ",\"eval_tokens\":%lld}\n", (long long)targets);
     flush_or_tell(&m->files[METRICS_EVAL]);
-    tf_scalar scalar = { "eval/loss", (float)loss };
-    tfevents_scalars(&m->tb.waiting, clock_wall(), step, &scalar, 1);
+    tf_scalar scalar = { "eval/loss", (float)s->eval_loss };
+    tfevents_scalars(&m->tb.waiting, clock_wall(), s->step, &scalar, 1);
     flush_or_tell(&m->tb);
 }
 

@@ -40,7 +40,12 @@ void metrics_balance(const metrics_shares *r, double *entropy, int64_t *dead);
 
 void metrics_step(metrics *m, const pesc_step *s);
 void metrics_routing(metrics *m, int64_t step, const metrics_shares *r);
-void metrics_eval(metrics *m, int64_t step, double loss, int64_t targets);
+void metrics_eval(metrics *m, const pesc_step *s, int64_t targets);
+
+/* A measure of a validation by its name (option metric_for_best_model), and whether a lower one is
+ * better. */
+double metrics_eval_value(const char *name, const pesc_step *s);
+bool metrics_lower_is_better(const char *name);
 
 /* Flushes everything to the disk; *out receives the lengths of the files then. */
 pesc_status metrics_sync(metrics *m, metrics_lengths *out);

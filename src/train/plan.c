@@ -4,6 +4,7 @@
 #include "base/args.h"
 #include "train/gradient.h"
 #include "train/method.h"
+#include "train/objective.h"
 #include "train/optimizer.h"
 #include "train/settings.h"
 #include "attach/outline.h"
@@ -12,13 +13,14 @@
 
 pass_limits plan_limits(pesc_train_options *o, const device *dev)
 {
-    int64_t most = o->batch_tokens ? o->batch_tokens : o->batch * o->seq_len;
-    int64_t usual = dev->micro_tokens;
+    int32_t sequences = objective_answers(o);
+    int64_t longest = sequences * o->seq_len, usual = dev->micro_tokens;
+    int64_t most = o->batch_tokens ? o->batch_tokens : o->batch * longest;
     if (!o->micro_tokens)
-        o->micro_tokens = o->seq_len > usual ? o->seq_len : most < usual ? most : usual;
-    int64_t n = o->packing && o->micro_tokens > o->seq_len ? o->micro_tokens : o->seq_len;
+        o->micro_tokens = longest > usual ? longest : most < usual ? most : usual;
+    int64_t n = o->packing && o->micro_tokens > longest ? o->micro_tokens : longest;
     return (pass_limits){ .max_tokens = (int32_t)n,
-                          .max_seqs = o->packing ? (int32_t)(n / 2 + 1) : 1,
+                          .max_seqs = o->packing ? (int32_t)(n / 2 + 1) : sequences,
                           .max_out = (int32_t)n };
 }
 
@@ -110,6 +112,7 @@ plan_savings plan_save(plan_pass *p, pesc_train_options *o, uint64_t available)
     enum { LEAST = 2048 }; /* tokens of a forward; fewer leave a GPU idle */
     device *dev = p->dev;
     bool open = !o->micro_tokens && o->packing;
+    int64_t least = objective_answers(o) * o->seq_len;
     train_spec spec = *p->spec;
     params_size size;
     plan_savings s = { 0 };
@@ -123,7 +126,7 @@ plan_savings plan_save(plan_pass *p, pesc_train_options *o, uint64_t available)
     spec.no_adapter_copies = s.no_adapter_copies;
     if (s.no_adapter_copies)
         room = plan_room(minus(available, trained_bytes(p, o, &spec, &size)));
-    while (open && o->micro_tokens / 2 >= LEAST && o->micro_tokens / 2 >= o->seq_len &&
+    while (open && o->micro_tokens / 2 >= LEAST && o->micro_tokens / 2 >= least &&
            plan_pass_bytes(p, wish(p, 0)) > room) {
         o->micro_tokens /= 2;
         p->lim = plan_limits(o, dev);

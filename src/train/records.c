@@ -30,6 +30,10 @@ static dataset_options data_options(const pesc_trainer *t, bool eval)
                           .seed = (uint64_t)o->seed,
                           DATASET_RECORDS(o),
                           DATASET_MODEL(t->m) };
+    preference_kind kind = t->objective.rule.kind;
+    d.wanted = preference_has_pairs(kind) ? RECORD_PAIR
+               : kind == PREFERENCE_KTO   ? RECORD_LABELLED
+                                          : RECORD_INSTRUCTION;
     over_length_find(o->over_length, &d.over);
     return d;
 }

@@ -79,6 +79,44 @@ static bool trains_base(const pesc_train_options *o)
     return strcmp(o->method, "full") == 0 || runbase_trains_experts(o->method);
 }
 
+/* Options that one objective has and the one asked for does not would be left unused in silence. */
+static pesc_status check_objective(const pesc_train_options *o)
+{
+    const struct {
+        const char *key, *of; /* of: the objectives that read it */
+        bool given;
+    } rows[] = {
+        { "label_smoothing", "dpo simpo", o->label_smoothing != 0 },
+        { "sft_coef", "dpo ipo orpo simpo kto", o->sft_coef != 0 },
+        { "metric_for_best_model", "dpo ipo orpo simpo kto",
+          strcmp(o->metric_for_best_model, "loss") != 0 },
+    };
+    bool sft = strcmp(o->objective, "sft") == 0;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (rows[i].given && !strstr(rows[i].of, sft ? "sft only" : o->objective))
+            return fail(PESC_USAGE, "%s: is for objective %s, found %s; leave it out", rows[i].key,
+                        rows[i].of, o->objective);
+    if (!sft && strcmp(o->over_length, "split") == 0)
+        return fail(PESC_USAGE,
+                    "over_length: found split with objective %s, whose answers are "
+                    "whole; expected drop, truncate or error",
+                    o->objective);
+    bool parts = strcmp(o->objective, "orpo") == 0 || strcmp(o->objective, "kto") == 0;
+    if (parts && strcmp(o->reasoning, "mask") == 0)
+        return fail(PESC_USAGE,
+                    "reasoning: found mask with objective %s, which takes all that follows a "
+                    "prompt as the answer; expected keep, last or drop",
+                    o->objective);
+    if (strcmp(o->objective, "kto") == 0 && o->batch < 2 && !o->batch_tokens)
+        return fail(PESC_USAGE, "batch: found 1 with objective kto, which compares each prompt "
+                                "with the answer to another one of its batch; give 2 or more");
+    bool rates = strcmp(o->objective, "kto") == 0 &&
+                 strcmp(o->metric_for_best_model, "rewards/accuracies") == 0;
+    return rates ? fail(PESC_USAGE, "metric_for_best_model: found rewards/accuracies with "
+                                    "objective kto, which has no pairs; give rewards/margins")
+                 : PESC_OK;
+}
+
 pesc_status settings_take(pesc_train_options *out, const pesc_train_options *given)
 {
     TRY(options_take(PESC_OPTIONS_TRAIN, out, given));
@@ -106,6 +144,7 @@ pesc_status settings_take(pesc_train_options *out, const pesc_train_options *giv
         return fail(PESC_USAGE,
                     "%s: needs validation data, and there is none; give eval_data or val_split",
                     out->patience ? "patience" : "eval_at_start");
+    TRY(check_objective(out));
     if (out->patience && !out->eval_every)
         return fail(PESC_USAGE, "patience: counts validations, and eval_every 0 has one at the end "
                                 "only; give eval_every");

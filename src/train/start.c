@@ -250,6 +250,12 @@ static pesc_status begin_logs(pesc_trainer *t)
     return metrics_open(&t->files.log, o->output, &keep);
 }
 
+/* The weights that the run begins with, where other ones are asked for than the model's. */
+static pesc_status load_start(pesc_trainer *t)
+{
+    return given(t->opt.init_from) ? load_from(t, t->opt.init_from) : PESC_OK;
+}
+
 pesc_status start_run(pesc_trainer *t)
 {
     static const char what[] = "the start of the run";
@@ -259,11 +265,12 @@ pesc_status start_run(pesc_trainer *t)
     if (s == PESC_OK && leads)
         s = checkpoint_fits(&t->files.saver);
     TRY(peers_agree(t->peers, what, s));
+    TRY(reference_open(t, load_start));
     if (o->resume)
         TRY(peers_agree(t->peers, what, resume(t)));
     if (!t->files.resumed[0] && t->eval_data && o->eval_at_start)
         t->state.eval_due = 1;
-    if (given(o->init_from) && !t->files.resumed[0])
-        TRY(peers_agree(t->peers, what, load_from(t, o->init_from)));
+    if (!t->files.resumed[0])
+        TRY(peers_agree(t->peers, what, load_start(t)));
     return peers_agree(t->peers, what, leads ? begin_logs(t) : PESC_OK);
 }

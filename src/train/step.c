@@ -86,6 +86,59 @@ static double balance_weight(const pesc_trainer *t)
     return t->opt.aux_coef * (sum ? t->totals.layers : 1);
 }
 
+/* ---- preferences ---- */
+
+static bool learns_preferences(const pesc_trainer *t)
+{
+    return t->objective.rule.kind != PREFERENCE_NONE;
+}
+
+/* The micro-batch that objective_measure() is to look at. */
+static void look_at(pesc_trainer *t, const batch *b, const micro_batch *m)
+{
+    objective *o = &t->objective;
+    o->batch = b;
+    o->ref = b == t->batch ? &t->reference : &t->eval_reference;
+    o->micro = *m;
+    o->sums = (preference_sums){ 0 };
+}
+
+static void weigh(void *trainer, const float *losses)
+{
+    objective_measure(&((pesc_trainer *)trainer)->objective, losses, true);
+}
+
+/* kto: how far the model has moved, by the mean log-ratio of mismatched answers. */
+static pesc_status estimate_kl(pesc_trainer *t, batch *b)
+{
+    int32_t micros = batch_mismatched_micros(b);
+    batch_counts n = batch_count(b);
+    gradient_time time;
+    micro_range own;
+    double sum = 0;
+    t->objective.kl = 0;
+    if (!micros)
+        return PESC_OK;
+    TRY(totals_begin(&t->totals, micros));
+    TRY(gradient_begin(t->gradient, micros, false, &own));
+    for (int32_t i = own.first; i < own.end; i += own.step) {
+        const micro_batch m = batch_mismatched(b, i);
+        const train_input in = input_of(&m);
+        train_output got = { 0 };
+        look_at(t, b, &m);
+        TRY(model_loss(t->m, t->pass, &in, &got));
+        t->objective.sums.moved = objective_moved(&t->objective, got.losses);
+        totals_put(&t->totals, i, &got, &t->objective.sums);
+    }
+    TRY(gradient_finish(t->gradient, &t->totals.records, &time));
+    for (int32_t i = 0; i < micros; i++)
+        sum += totals_preferences(&t->totals, i)->moved;
+    t->objective.kl = fmax(0, sum / (double)(n.chosen + n.rejected));
+    return PESC_OK;
+}
+
+/* ---- the gradient of a step ---- */
+
 static void layer_done(void *trainer, int32_t layer)
 {
     gradient_layer_done(((pesc_trainer *)trainer)->gradient, layer);
@@ -99,6 +152,7 @@ static pesc_status gradients(pesc_trainer *t, pesc_step *out)
     int32_t micros = batch_micros(t->batch);
     gradient_time time;
     micro_range own;
+    TRY(estimate_kl(t, t->batch));
     TRY(totals_begin(&t->totals, micros));
     TRY(gradient_begin(t->gradient, micros, true, &own));
     for (int32_t i = own.first; i < own.end; i += own.step) {
@@ -112,15 +166,19 @@ static pesc_status gradients(pesc_trainer *t, pesc_step *out)
         in.layer_done = layer_done;
         in.meanwhile = i + own.step >= own.end ? read_ahead : NULL;
         in.ctx = t;
+        in.weigh = learns_preferences(t) ? weigh : NULL;
+        look_at(t, t->batch, &b);
         TRY(model_train(t->m, t->pass, &in, &got));
         gradient_layer_done(t->gradient, -1);
-        totals_put(&t->totals, i, &got);
+        totals_put(&t->totals, i, &got, &t->objective.sums);
     }
     TRY(gradient_finish(t->gradient, &t->totals.records, &time));
     totals_add(&t->totals, t->batch);
     out->comm_seconds = time.seconds;
     out->comm_hidden = time.hidden;
     out->ce = t->totals.ce;
+    if (learns_preferences(t))
+        out->ce = objective_value(&t->objective, &t->totals.preferences, &out->preference);
     out->aux = totals_aux(&t->totals);
     out->loss = out->ce + balance_weight(t) * out->aux;
     return optimizer_norm(t->optim, &out->grad_norm);
@@ -239,12 +297,20 @@ static void read_validation_ahead(void *trainer)
         batch_read_ahead(t->eval_batch, t->eval_next, count);
 }
 
+/* What validation adds up: losses of targets, or of preferences. */
+typedef struct validation {
+    double sum;
+    int64_t targets;
+    preference_sums preferences;
+} validation;
+
 /* The losses of the micro-batches of eval_batch, divided among the processes as in training. */
-static pesc_status validate_batch(pesc_trainer *t, double *sum)
+static pesc_status validate_batch(pesc_trainer *t, validation *v)
 {
     int32_t micros = batch_micros(t->eval_batch);
     micro_range own;
     gradient_time time;
+    TRY(estimate_kl(t, t->eval_batch));
     TRY(totals_begin(&t->totals, micros));
     TRY(gradient_begin(t->gradient, micros, false, &own));
     for (int32_t i = own.first; i < own.end; i += own.step) {
@@ -255,21 +321,27 @@ static pesc_status validate_batch(pesc_trainer *t, double *sum)
         in.ctx = t;
         if (!t->peers && stop_asked(t)) /* several processes agree on it after the batch */
             return PESC_STOPPED;
+        look_at(t, t->eval_batch, &b);
         TRY(model_loss(t->m, t->pass, &in, &got));
-        totals_put(&t->totals, i, &got);
+        if (learns_preferences(t))
+            objective_measure(&t->objective, got.losses, false);
+        totals_put(&t->totals, i, &got, &t->objective.sums);
     }
     TRY(gradient_finish(t->gradient, &t->totals.records, &time));
-    for (int32_t i = 0; i < micros; i++)
-        *sum += totals_loss(&t->totals, i) * (double)batch_targets(t->eval_batch);
+    for (int32_t i = 0; i < micros; i++) {
+        v->sum += totals_loss(&t->totals, i) * (double)batch_targets(t->eval_batch);
+        preference_sums_add(&v->preferences, totals_preferences(&t->totals, i));
+    }
+    v->targets += batch_targets(t->eval_batch);
     return PESC_OK;
 }
 
-/* Mean loss of a target over all validation data; PESC_STOPPED when asked to stop meanwhile. */
-static pesc_status validate(pesc_trainer *t, double *loss, int64_t *targets)
+/* Mean loss of a target, or of preferences, over all validation data; PESC_STOPPED when asked to
+ * stop meanwhile. */
+static pesc_status validate(pesc_trainer *t, pesc_step *out, int64_t *targets)
 {
     uint64_t n = dataset_used(t->eval_data);
-    double sum = 0;
-    *targets = 0;
+    validation v = { 0 };
     for (uint64_t first = 0; first < n; first += (uint64_t)t->opt.batch) {
         int64_t stop = stop_asked(t);
         TRY(peers_most(t->peers, "validation", &stop));
@@ -277,13 +349,26 @@ static pesc_status validate(pesc_trainer *t, double *loss, int64_t *targets)
             return PESC_STOPPED;
         t->eval_next = first + (uint64_t)t->opt.batch;
         TRY(batch_load(t->eval_batch, first, batch_at(t, first, n)));
-        TRY(validate_batch(t, &sum));
-        *targets += batch_targets(t->eval_batch);
+        TRY(validate_batch(t, &v));
         log_progress("validation", first, n);
     }
     log_progress("validation", n, n);
-    *loss = *targets ? sum / (double)*targets : NAN;
+    *targets = v.targets;
+    out->eval_loss = NAN;
+    if (v.targets && learns_preferences(t))
+        out->eval_loss = objective_value(&t->objective, &v.preferences, &out->eval_preference);
+    else if (v.targets)
+        out->eval_loss = v.sum / (double)v.targets;
     return PESC_OK;
+}
+
+/* Whether a validation is the best so far, by the measure that was chosen. */
+static bool is_best(const pesc_trainer *t, double value)
+{
+    const checkpoint_state *s = &t->state;
+    bool lower = metrics_lower_is_better(t->opt.metric_for_best_model);
+    return isfinite(value) && s->step > 0 && /* before the first step there is nothing to save */
+           (!s->best_step || (lower ? value < s->best_loss : value > s->best_loss));
 }
 
 static pesc_status evaluate(pesc_trainer *t, pesc_step *out, bool *best)
@@ -291,29 +376,31 @@ static pesc_status evaluate(pesc_trainer *t, pesc_step *out, bool *best)
     checkpoint_state *s = &t->state;
     int64_t targets = 0;
     s->eval_due = 1;
-    pesc_status st = validate(t, &out->eval_loss, &targets);
+    pesc_status st = validate(t, out, &targets);
     if (st == PESC_STOPPED)
         return PESC_OK; /* the next step, or the resumed run, validates first */
     TRY(st);
     s->eval_due = 0;
-    metrics_eval(t->files.log, s->step, out->eval_loss, targets);
+    metrics_eval(t->files.log, out, targets);
     if (!targets)
         log_notice(
             "step %lld: no record of eval_data has an answer within seq_len %lld: there is no "
             "validation loss",
             (long long)s->step, (long long)t->opt.seq_len);
-    bool better = isfinite(out->eval_loss) && (!s->best_step || out->eval_loss < s->best_loss);
-    *best = better && s->step > 0; /* before the first step there is nothing to save */
+    const char *name = t->opt.metric_for_best_model;
+    double value = metrics_eval_value(name, out);
+    *best = is_best(t, value);
     s->worse_evals = *best || s->step == 0 ? 0 : s->worse_evals + 1;
     if (*best) {
-        s->best_loss = out->eval_loss;
+        s->best_loss = value;
         s->best_step = s->step;
     }
     if (out_of_patience(t) && s->step < t->length.steps)
-        log_notice("step %lld: the validation loss has not fallen for %lld validations: the run "
-                   "ends here; its lowest was %.4f at step %lld",
-                   (long long)s->step, (long long)s->worse_evals, s->best_loss,
-                   (long long)s->best_step);
+        log_notice("step %lld: the validation %s has not %s for %lld validations: the run "
+                   "ends here; its %s was %.4f at step %lld",
+                   (long long)s->step, name, metrics_lower_is_better(name) ? "fallen" : "risen",
+                   (long long)s->worse_evals, metrics_lower_is_better(name) ? "lowest" : "highest",
+                   s->best_loss, (long long)s->best_step);
     return PESC_OK;
 }
 

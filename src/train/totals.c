@@ -8,6 +8,7 @@
 typedef struct micro_record {
     double ce;
     int64_t finite;
+    preference_sums preferences;
 } micro_record;
 
 pesc_status totals_open(step_totals *r, const pesc_model *m)
@@ -65,12 +66,14 @@ static float *balance_of(const step_totals *r, micro_record *at)
     return (float *)(void *)(choices_of(at) + (ptrdiff_t)r->layers * r->experts);
 }
 
-void totals_put(step_totals *r, int32_t micro, const train_output *got)
+void totals_put(step_totals *r, int32_t micro, const train_output *got,
+                const preference_sums *preferences)
 {
     micro_record *to = record_at(r, micro);
     memset(to, 0, r->records.bytes);
     to->ce = got->ce;
     to->finite = got->finite;
+    to->preferences = *preferences;
     for (int32_t l = 0; l < r->layers; l++) {
         ptrdiff_t layer = r->sparse[l], e = r->experts;
         if (got->counts)
@@ -99,12 +102,14 @@ void totals_add(step_totals *r, const batch *b)
     int32_t n = r->layers * r->experts;
     r->ce = 0;
     r->finite = true;
+    r->preferences = (preference_sums){ 0 };
     memset(r->chosen, 0, (size_t)n * sizeof *r->chosen);
     memset(r->balance, 0, 2 * (size_t)n * sizeof *r->balance);
     for (int32_t i = 0; i < batch_micros(b); i++) {
         micro_record *from = record_at(r, i);
         double part = (double)batch_micro(b, i).n_tokens / tokens;
         r->ce += from->ce;
+        preference_sums_add(&r->preferences, &from->preferences);
         r->finite = r->finite && from->finite;
         for (int32_t k = 0; k < n; k++)
             r->chosen[k] += choices_of(from)[k];
@@ -117,6 +122,11 @@ void totals_add(step_totals *r, const batch *b)
 double totals_loss(const step_totals *r, int32_t micro)
 {
     return record_at(r, micro)->ce;
+}
+
+const preference_sums *totals_preferences(const step_totals *r, int32_t micro)
+{
+    return &record_at(r, micro)->preferences;
 }
 
 double totals_aux(const step_totals *r)

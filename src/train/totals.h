@@ -11,6 +11,7 @@
 #include "train/batch.h"
 #include "train/gradient.h"
 #include "train/metrics.h"
+#include "train/objective.h"
 
 typedef struct step_totals {
     int32_t layers, experts; /* layers with experts */
@@ -20,6 +21,7 @@ typedef struct step_totals {
     /* the sums */
     double ce;
     bool finite;
+    preference_sums preferences;
     int64_t *chosen; /* [layers, experts] */
     double *balance; /* [layers, 2, experts]: f and P */
     float *shares;   /* [layers, experts]: of all choices of the layer */
@@ -28,11 +30,13 @@ typedef struct step_totals {
 pesc_status totals_open(step_totals *r, const pesc_model *m);
 void totals_close(step_totals *r);
 
-/* Makes room for the records of a step; fills in one; its weighted sum of losses. */
+/* Makes room for the records of a step; fills in one, `preferences` being what it has of them, if
+ * anything; its weighted sum of losses; what it has of preferences. */
 pesc_status totals_begin(step_totals *r, int32_t micros);
-void totals_put(step_totals *r, int32_t micro, const train_output *got);
-
+void totals_put(step_totals *r, int32_t micro, const train_output *got,
+                const preference_sums *preferences);
 double totals_loss(const step_totals *r, int32_t micro);
+const preference_sums *totals_preferences(const step_totals *r, int32_t micro);
 
 /* Adds the records of the micro-batches of b; f and P are weighted by their shares of its tokens.
  */

@@ -52,7 +52,10 @@ static pesc_status open_pass(pesc_trainer *t)
     TRY(pass_open_train(&t->pass, t->m, p.lim, &t->params->mirror, t->keep));
     batch_options b = { .micro_tokens = p.lim.max_tokens,
                         .packing = o->packing,
-                        .loss = strcmp(o->loss, "token") == 0 ? LOSS_TOKEN : LOSS_SEQUENCE };
+                        .loss = strcmp(o->loss, "token") == 0 ? LOSS_TOKEN : LOSS_SEQUENCE,
+                        .whole_chosen = t->objective.rule.kind == PREFERENCE_ORPO };
+    if (t->objective.rule.kind == PREFERENCE_KTO)
+        b.mismatched = (uint64_t)o->batch;
     TRY(batch_open(&t->batch, t->data, b));
     b.loss = LOSS_TOKEN;
     return t->eval_data ? batch_open(&t->eval_batch, t->eval_data, b) : PESC_OK;
@@ -161,6 +164,7 @@ static pesc_status open_all(pesc_trainer *t)
     TRY(method_spec(&t->spec, &t->own, o, &t->m->shape.cfg));
     TRY(check_fp8(t));
     schedule_find(o->schedule, &t->length.schedule);
+    objective_take(&t->objective, o);
     TRY(records_open(t));
     TRY(records_batch(t));
     if (!o->chat_template || !*o->chat_template)
@@ -229,6 +233,8 @@ static void release(pesc_trainer *t)
     DEVICE_CALL(t->m->dev);
     save_close(t);
     metrics_close(t->files.log);
+    reference_close(&t->reference);
+    reference_close(&t->eval_reference);
     batch_close(t->batch);
     batch_close(t->eval_batch);
     dataset_close(t->eval_data); /* it may read through the other one */

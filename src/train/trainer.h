@@ -9,6 +9,7 @@
 #include "train/batch.h"
 #include "train/checkpoint.h"
 #include "train/gradient.h"
+#include "train/reference.h"
 #include "train/schedule.h"
 #include "train/totals.h"
 #include "train/watch.h"
@@ -56,6 +57,8 @@ struct pesc_trainer {
     batch *batch, *eval_batch;
     uint64_t eval_next;   /* validation goes on with these records */
     uint64_t over_length; /* records of the training data longer than seq_len */
+    objective objective;
+    reference reference, eval_reference;
     run_length length;
     run_files files;
     checkpoint_state state;

@@ -10,7 +10,7 @@ static void read_record(const record_format **format, const json_t *v)
 {
     record r = { 0 };
     if (!*format)
-        *format = record_format_detect(v);
+        *format = record_format_detect(v, RECORD_INSTRUCTION);
     if (*format && record_read(&r, *format, v) == PESC_OK && r.n > 0)
         ASSERT(json_array_size(r.messages) == r.n && r.masked && record_text(&r, r.n - 1));
     record_free(&r);

@@ -111,10 +111,52 @@ static int close_data(void **state)
     return 0;
 }
 
+/* A pair is never split: the second does not fit what is left, so both begin a micro-batch. With
+ * `whole_chosen` the prompt of the chosen answer is predicted too. */
+static void pairs_stay_together(void **state)
+{
+    (void)state;
+    static const char pairs[] =
+        "{\"prompt_ids\":[1,2],\"chosen_ids\":[3],\"rejected_ids\":[4,5]}\n"
+        "{\"prompt_ids\":[6,7],\"chosen_ids\":[8,9],\"rejected_ids\":[10,11,12]}\n";
+    const char *path = files_text("pairs.jsonl", pairs);
+    dataset *d = NULL;
+    must(dataset_open(
+        &d, &(dataset_options){
+                .paths = &path, .n_paths = 1, .wanted = RECORD_PAIR, .seq_len = 8, .vocab = 100 }));
+    for (int whole = 0; whole < 2; whole++)
+        for (int packing = 0; packing < 2; packing++) {
+            batch *b = NULL;
+            must(batch_open(
+                &b, d,
+                (batch_options){ .micro_tokens = 12, .packing = packing, .whole_chosen = whole }));
+            must(batch_load(b, 0, 2));
+            assert_int_equal(batch_micros(b), 2);
+            assert_int_equal(batch_tokens(b), 16);
+            micro_batch m = batch_micro(b, 1);
+            assert_int_equal(m.n_seqs, 2);
+            const batch_answer *chosen = batch_answer_of(b, &m.spans[0]);
+            const batch_answer *rejected = batch_answer_of(b, &m.spans[1]);
+            assert_true(chosen->role == ANSWER_CHOSEN && rejected->role == ANSWER_REJECTED);
+            assert_true(chosen->record == 1 && rejected->record == 1);
+            assert_int_equal(chosen->first, whole);
+            assert_int_equal(chosen->n, 2);
+            assert_int_equal(rejected->first, 0);
+            assert_int_equal(rejected->n, 3);
+            assert_int_equal(m.targets[chosen->first], 8);
+            batch_counts n = batch_count(b);
+            assert_true(n.chosen == 2 && n.rejected == 2 && n.chosen_tokens == 3);
+            assert_int_equal(n.chosen_targets, whole ? 5 : 3);
+            batch_close(b);
+        }
+    dataset_close(d);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(packs_in_order),
+        cmocka_unit_test(pairs_stay_together),
         cmocka_unit_test(weights_do_not_depend_on_packing),
         cmocka_unit_test(goes_on_into_the_next_epoch),
         cmocka_unit_test(records_read_ahead_are_those_of_the_next_load),

@@ -259,10 +259,73 @@ static void hash_follows_the_bytes(void **state)
     assert_true(hash[1] != hash[0] && hash[2] != hash[1]);
 }
 
+/* Labelled answers: each prompt with the answer before it in its block of used records; the first
+ * of a block has that of the last. */
+static void mismatched_answers(void **state)
+{
+    (void)state;
+    static const char text[] =
+        "{\"prompt_ids\":[1],\"completion_ids\":[11],\"label\":true}\n"
+        "{\"prompt_ids\":[2],\"completion_ids\":[12,12,12,12,12,12],\"label\":true}\n"
+        "{\"prompt_ids\":[3],\"completion_ids\":[13],\"label\":false}\n"
+        "{\"prompt_ids\":[4],\"completion_ids\":[14],\"label\":true}\n"
+        "{\"prompt_ids\":[5,5,5],\"completion_ids\":[15,15],\"label\":0}\n"
+        "{\"prompt_ids\":[6],\"completion_ids\":[16],\"label\":1}\n";
+    const char *path = files_text("labels.jsonl", text);
+    dataset *d = open_one(&path, (dataset_options){ .wanted = RECORD_LABELLED, .seq_len = 4 });
+    const uint64_t long_ones[] = { 1, 4 };
+    must(dataset_leave_out(d, long_ones, 2));
+    /* used: 0 2 3 5; blocks of 3: (0 2 3) (5) */
+    static const int32_t want[][2] = { { 0, 14 }, { 2, 11 }, { 3, 13 }, { 5, 16 } };
+    for (size_t i = 0; i < 4; i++) {
+        sequence s;
+        must(dataset_mismatched(d, (uint64_t)want[i][0], 3, &s));
+        assert_int_equal(s.n, 2);
+        assert_int_equal(s.ids[0], want[i][0] + 1);
+        assert_int_equal(s.ids[1], want[i][1]);
+        assert_int_equal(s.labels[0], -100);
+        assert_int_equal(s.labels[1], want[i][1]);
+    }
+    dataset_close(d);
+}
+
+/* Both answers of a pair are used, cut or dropped. */
+static void pairs_are_cut_together(void **state)
+{
+    (void)state;
+    static const char text[] =
+        "{\"prompt_ids\":[1,2],\"chosen_ids\":[3],\"rejected_ids\":[4,5,6]}\n";
+    const char *path = files_text("pairs.jsonl", text);
+    static const struct {
+        over_length over;
+        int32_t seq_len, n, rejected;
+    } rows[] = { { OVER_DROP, 5, 2, 5 },
+                 { OVER_DROP, 4, 0, 0 },
+                 { OVER_TRUNCATE, 4, 2, 4 },
+                 { OVER_TRUNCATE, 3, 2, 3 },
+                 { OVER_TRUNCATE, 2, 0, 0 } };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        dataset *d = open_one(&path, (dataset_options){ .wanted = RECORD_PAIR,
+                                                        .seq_len = rows[i].seq_len,
+                                                        .over = rows[i].over });
+        const sequence *list;
+        size_t n;
+        must(dataset_at(d, 0, &list, &n));
+        assert_int_equal(n, rows[i].n);
+        if (n) {
+            assert_true(list[0].role == ANSWER_CHOSEN && list[1].role == ANSWER_REJECTED);
+            assert_int_equal(list[0].n, 3);
+            assert_int_equal(list[1].n, rows[i].rejected);
+        }
+        dataset_close(d);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(in_order_without_shuffle), cmocka_unit_test(shuffles_each_epoch),
+        cmocka_unit_test(in_order_without_shuffle), cmocka_unit_test(mismatched_answers),
+        cmocka_unit_test(pairs_are_cut_together),   cmocka_unit_test(shuffles_each_epoch),
         cmocka_unit_test(cuts_what_is_too_long),    cmocka_unit_test(names_bad_records),
         cmocka_unit_test(hash_follows_the_bytes),   cmocka_unit_test(splits_off_a_part),
         cmocka_unit_test(splits_small_data),

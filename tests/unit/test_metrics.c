@@ -71,6 +71,43 @@ static void writes_the_agreed_keys(void **state)
     free(got);
 }
 
+/* A run on preferences has TRL's names; what was not measured is left out. */
+static void writes_preferences(void **state)
+{
+    (void)state;
+    files_clear();
+    metrics *m = start(&nothing);
+    pesc_step a = step_of(1);
+    a.eval_loss = 0.5;
+    a.preference = a.eval_preference = (pesc_preference){ .answers = 8,
+                                                          .reward_chosen = 0.25,
+                                                          .reward_rejected = -0.5,
+                                                          .margin = 0.75,
+                                                          .accuracy = 1,
+                                                          .logp_chosen = -3,
+                                                          .logp_rejected = -4,
+                                                          .kl = NAN };
+    metrics_step(m, &a);
+    metrics_eval(m, &a, 40);
+    metrics_close(m);
+    char *got = text_of("metrics.jsonl");
+    assert_non_null(strstr(got, ",\"rewards/chosen\":0.25,\"rewards/rejected\":-0.5,"
+                                "\"rewards/margins\":0.75,\"rewards/accuracies\":1,"
+                                "\"logps/chosen\":-3,\"logps/rejected\":-4,\"expert_entropy\""));
+    free(got);
+    got = text_of("eval.jsonl");
+    assert_string_equal(
+        got, "{\"step\":1,\"eval_loss\":0.5,\"eval_answers\":8,"
+             "\"eval_rewards/chosen\":0.25,\"eval_rewards/rejected\":-0.5,"
+             "\"eval_rewards/margins\":0.75,\"eval_rewards/accuracies\":1,"
+             "\"eval_logps/chosen\":-3,\"eval_logps/rejected\":-4,\"eval_tokens\":40}\n");
+    free(got);
+    assert_true(metrics_eval_value("rewards/margins", &a) == 0.75);
+    assert_true(metrics_eval_value("loss", &a) == 0.5);
+    assert_true(metrics_lower_is_better("loss") && metrics_lower_is_better("logps/rejected"));
+    assert_false(metrics_lower_is_better("rewards/accuracies"));
+}
+
 /* Cut back to what a checkpoint knew: no step is there twice. */
 static void cuts_back(void **state)
 {
@@ -140,6 +177,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(writes_the_agreed_keys),
+        cmocka_unit_test(writes_preferences),
         cmocka_unit_test(cuts_back),
         cmocka_unit_test(waits_for_the_disk),
         cmocka_unit_test(measures_balance),

@@ -149,6 +149,8 @@ static pesc_train_options train;
     X(pesc_data_record(d, 0, NULL, &got.labels, &got.n), "ids")                                    \
     X(pesc_data_record(d, 0, &got.ids, NULL, &got.n), "labels")                                    \
     X(pesc_data_record(d, 0, &got.ids, &got.labels, NULL), "n")                                    \
+    X(pesc_data_answers(NULL, 0, (void *)got.all, &got.n), "d")                                    \
+    X(pesc_data_answers(d, 0, NULL, &got.n), "out")                                                \
     X(pesc_data_domain(NULL, 0, &got.n, &got.name), "d")                                           \
     X(pesc_data_domain(d, 0, NULL, &got.name), "number")                                           \
     X(pesc_data_domain(d, 0, &got.n, NULL), "name")                                                \
@@ -176,6 +178,9 @@ static pesc_train_options train;
     X(pesc_eval(NULL, "x", NULL, &eval), "s")                                                      \
     X(pesc_eval(s, NULL, NULL, &eval), "task")                                                     \
     X(pesc_eval(s, "x", NULL, NULL), "out")                                                        \
+    X(pesc_eval_pairs(NULL, "x", NULL, (void *)got.all), "s")                                      \
+    X(pesc_eval_pairs(s, NULL, NULL, (void *)got.all), "file")                                     \
+    X(pesc_eval_pairs(s, "x", NULL, NULL), "out")                                                  \
     X(pesc_benchmark(NULL, "x", NULL, &benchmark), "m")                                            \
     X(pesc_benchmark(m, NULL, NULL, &benchmark), "tasks")                                          \
     X(pesc_benchmark(m, "x", NULL, NULL), "out")                                                   \

@@ -117,7 +117,7 @@ static void reads_every_format(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof formats / sizeof *formats; i++) {
         json_t *v = parse(formats[i].json);
-        const record_format *f = record_format_detect(v);
+        const record_format *f = record_format_detect(v, RECORD_INSTRUCTION);
         assert_non_null(f);
         assert_string_equal(record_format_name(f), formats[i].format);
         record r;
@@ -138,7 +138,7 @@ static void reads_ids(void **state)
     (void)state;
     json_t *v = parse("{\"input_ids\":[1,2,3],\"labels\":[-100,2,3]}");
     record r;
-    must(record_read(&r, record_format_detect(v), v));
+    must(record_read(&r, record_format_detect(v, RECORD_INSTRUCTION), v));
     assert_int_equal(r.kind, RECORD_IDS);
     assert_int_equal(r.n_ids, 3);
     assert_int_equal(r.labels[0], -100);
@@ -201,7 +201,7 @@ static void says_what_is_wrong(void **state)
         json_decref(v);
     }
     json_t *v = parse("{\"foo\":1,\"bar\":2}");
-    assert_null(record_format_detect(v));
+    assert_null(record_format_detect(v, RECORD_INSTRUCTION));
     assert_non_null(strstr(pesc_last_error(), "found the fields \"foo\", \"bar\""));
     json_decref(v);
     assert_null(record_format_find("parquet"));
@@ -254,7 +254,7 @@ static void says_when_memory_is_short(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof formats / sizeof *formats; i++) {
         json_t *v = parse(formats[i].json);
-        const record_format *f = record_format_detect(v);
+        const record_format *f = record_format_detect(v, RECORD_INSTRUCTION);
         bool fired = true;
         for (uint64_t n = 1; fired; n++) {
             record r;

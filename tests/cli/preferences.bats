@@ -1,0 +1,179 @@
+# pesc train --objective, and the commands that read pairs of answers.
+setup() {
+    cd "$BATS_TEST_DIRNAME/../.." || return
+    PESC=${PESC:-build/pesc}
+    T=$BATS_TEST_TMPDIR
+    head -32 share/pairs.jsonl > "$T/pairs.jsonl"
+    head -12 share/pairs-test.jsonl > "$T/held.jsonl"
+    tune=(train share/base --method lora --lora-r 4 --lora-alpha 8 --template camelidae --seq-len 96
+          --batch 8 --lr 1e-3 --warmup-steps 0 --log-every 1 --threads 1 -q)
+    loud=("${tune[@]::${#tune[@]}-1}") # without -q
+}
+
+labels() { # a labelled file of the pairs
+    python3 - "$T/pairs.jsonl" "$T/labels.jsonl" <<'P'
+import json, sys
+with open(sys.argv[2], "w") as out:
+    for i, line in enumerate(open(sys.argv[1])):
+        r = json.loads(line)
+        good = i % 3 != 0
+        print(json.dumps({"prompt": r["instruction"], "response": r["chosen" if good else "rejected"], "label": good}), file=out)
+P
+}
+
+# The lines of a log without the fields of time.
+log_of() { sed -E 's/"(tok_s|mem_bytes)":[^,]*,//g' "$1"; }
+
+@test "every objective trains, measures what TRL measures and draws it" {
+    labels
+    for o in dpo ipo orpo simpo kto; do
+        data=pairs && [ $o != kto ] || data=labels
+        "$PESC" "${tune[@]}" --data "$T/$data.jsonl" --objective $o -o "$T/$o" 2> "$T/err"
+        python3 - "$T/$o/metrics.jsonl" $o <<'P'
+import json, sys
+rows = [json.loads(line) for line in open(sys.argv[1])]
+assert len(rows) == 4, len(rows)
+keys = {"rewards/chosen", "rewards/rejected", "rewards/margins", "logps/chosen", "logps/rejected"}
+for r in rows:
+    assert keys | {"kl" if sys.argv[2] == "kto" else "rewards/accuracies"} <= set(r), r
+    assert abs(r["rewards/margins"] - r["rewards/chosen"] + r["rewards/rejected"]) < 1e-6
+if sys.argv[2] in ("dpo", "ipo", "kto"):  # the model is its own reference
+    assert abs(rows[0]["rewards/chosen"]) < 1e-9 and abs(rows[0]["rewards/rejected"]) < 1e-9
+if sys.argv[2] == "dpo":
+    assert abs(rows[0]["loss"] - 0.6931471805) < 1e-6
+P
+        [ -s "$T/$o/plots/rewards.svg" ]
+        [ -e "$T/$o/reference.json" ] || [ $o = orpo ] || [ $o = simpo ]
+    done
+}
+
+@test "a run on preferences that was stopped goes on with the same bits" {
+    labels
+    for o in dpo kto; do
+        data=pairs && [ $o != kto ] || data=labels
+        more=(--data "$T/$data.jsonl" --objective $o --epochs 2 --save-every 3 --eval-every 3)
+        [ $o = kto ] || more+=(--eval-data "$T/held.jsonl")
+        "$PESC" "${tune[@]}" "${more[@]}" -o "$T/$o" 2> "$T/err"
+        "$PESC" "${tune[@]}" "${more[@]}" -o "$T/$o-half" --verify-every 0 2> "$T/err" &
+        pid=$!
+        until [ -e "$T/$o-half/checkpoint-3/manifest.json" ]; do sleep 0.05; done
+        kill -9 $pid || true
+        wait $pid || true
+        before=$(md5sum < "$T/$o-half/reference.json")
+        "$PESC" train --resume -o "$T/$o-half" --threads 2 -q 2> "$T/err"
+        [ "$before" = "$(md5sum < "$T/$o-half/reference.json")" ]
+        cmp "$T/$o/latest/adapter_model.safetensors" "$T/$o-half/latest/adapter_model.safetensors"
+        cmp <(log_of "$T/$o/metrics.jsonl") <(log_of "$T/$o-half/metrics.jsonl")
+        cmp "$T/$o/eval.jsonl" "$T/$o-half/eval.jsonl" || [ $o = kto ]
+    done
+}
+
+@test "a reference that is gone or damaged is computed again, with the same bits" {
+    "$PESC" "${tune[@]}" --data "$T/pairs.jsonl" --objective dpo --steps 3 --save-every 1 -o "$T/run" 2> "$T/err"
+    cp "$T/run/reference.json" "$T/before"
+    rm "$T/run/reference.json"
+    "$PESC" train --resume -o "$T/run" --steps 4 -q 2> "$T/err"
+    cmp "$T/before" "$T/run/reference.json"
+    sed -i '0,/\[-[0-9]/s//[-9/' "$T/run/reference.json"
+    "$PESC" train --resume -o "$T/run" --steps 5 -q 2> "$T/err"
+    cmp "$T/before" "$T/run/reference.json"
+}
+
+@test "the reference does not depend on threads, batches or micro-batches" {
+    "$PESC" "${tune[@]}" --data "$T/pairs.jsonl" --objective dpo --steps 1 -o "$T/a" 2> "$T/err"
+    "$PESC" "${tune[@]}" --data "$T/pairs.jsonl" --objective dpo --steps 1 --threads 2 --batch 5 --micro-tokens 192 -o "$T/b" 2> "$T/err"
+    "$PESC" "${tune[@]}" --data "$T/pairs.jsonl" --objective dpo --steps 1 --packing false -o "$T/c" 2> "$T/err"
+    cmp <(sed 1d "$T/a/reference.json") <(sed 1d "$T/b/reference.json")
+    cmp <(sed 1d "$T/a/reference.json") <(sed 1d "$T/c/reference.json")
+}
+
+@test "two processes give the bits of one" {
+    labels
+    for o in dpo kto; do
+        data=pairs && [ $o != kto ] || data=labels
+        "$PESC" "${tune[@]}" --data "$T/$data.jsonl" --objective $o --micro-tokens 192 -o "$T/$o-1" 2> "$T/err"
+        "$PESC" "${tune[@]}" --data "$T/$data.jsonl" --objective $o --micro-tokens 192 -o "$T/$o-2" --device cpu --gpus 2 2> "$T/err"
+        cmp "$T/$o-1/reference.json" "$T/$o-2/reference.json"
+        cmp "$T/$o-1/latest/adapter_model.safetensors" "$T/$o-2/latest/adapter_model.safetensors"
+    done
+}
+
+@test "patience and the best checkpoint go by the measure that was chosen" {
+    "$PESC" "${tune[@]}" --data "$T/pairs.jsonl" --objective dpo --eval-data "$T/held.jsonl" --epochs 3 --eval-every 2 \
+        --metric-for-best-model rewards/margins -o "$T/run" 2> "$T/err"
+    python3 - "$T/run" <<'P'
+import json, os, sys
+rows = [json.loads(line) for line in open(sys.argv[1] + "/eval.jsonl")]
+best = max(rows, key=lambda r: r["eval_rewards/margins"])
+assert os.readlink(sys.argv[1] + "/best") == f"checkpoint-{best['step']}", (os.readlink(sys.argv[1] + "/best"), rows)
+assert all(r["eval_answers"] == 24 for r in rows)
+P
+}
+
+@test "data inspect shows both answers, stats both lengths" {
+    "$PESC" data inspect share/base --data "$T/pairs.jsonl" --records 1 --template camelidae --json > "$T/out"
+    python3 - "$T/out" <<'P'
+import json, sys
+r = json.load(open(sys.argv[1]))[0]
+for side in ("chosen", "rejected"):
+    assert [x for x in r[side]["runs"] if x["trained"]], side
+    assert len(r[side]["ids"]) == len(r[side]["labels"])
+assert r["chosen"]["ids"] != r["rejected"]["ids"]
+P
+    "$PESC" data stats share/base --data "$T/pairs.jsonl" --template camelidae --json > "$T/out"
+    python3 -c 'import json, sys; r = json.load(open(sys.argv[1])); assert r["rejected"]["longest"] > 0 and r["records"] == 32' "$T/out"
+    run "$PESC" data stats share/base --data "$T/pairs.jsonl" --template camelidae
+    [ "$status" -eq 0 ]
+    [[ $output == *"length of chosen"*"of rejected"* ]]
+}
+
+@test "eval of a file of pairs gives accuracy and margin" {
+    "$PESC" "${tune[@]}" --data share/pairs.jsonl --objective dpo --lr 3e-3 --batch 16 -o "$T/run" 2> "$T/err"
+    "$PESC" eval share/base "$T/run" --tasks share/pairs-test.jsonl --template camelidae --json > "$T/out" 2> "$T/err"
+    python3 - "$T/out" <<'P'
+import json, sys
+before, after = (m["tasks"][0] for m in json.load(open(sys.argv[1])))
+assert before["pairs"] == after["pairs"] == 120
+assert abs(before["margin"] - before["logp_chosen"] + before["logp_rejected"]) < 1e-4
+assert after["accuracy"] > before["accuracy"] + 0.05 and after["margin"] > before["margin"] + 1, (before, after)
+P
+}
+
+@test "what cannot be trained on is refused in one sentence, before step 1" {
+    refuse() { # STATUS SENTENCE OPTIONS...
+        local status_wanted=$1 sentence=$2
+        shift 2
+        run "$PESC" "${tune[@]}" -o "$T/refused" "$@"
+        [ "$status" -eq "$status_wanted" ] || { echo "$status $output"; false; }
+        [[ $output == *"$sentence"* ]] || { echo "$output"; false; }
+        [ ! -e "$T/refused/checkpoint-1" ]
+    }
+    printf '%s\n' '{"question":"a","chosen":"x","rejected":"y"}' '{"question":"b","chosen":"x","rejected":"x"}' > "$T/equal.jsonl"
+    refuse 3 "equal.jsonl:2: chosen and rejected: are the same answer" --data "$T/equal.jsonl" --objective dpo
+    printf '%s\n' '{"question":"a","chosen":"x","rejected":"y"}' '{"question":"b","chosen":"x"}' > "$T/half.jsonl"
+    refuse 3 "half.jsonl:2: rejected: found nothing" --data "$T/half.jsonl" --objective dpo
+    refuse 3 "holds a pair of answers" --data "$T/pairs.jsonl"
+    refuse 3 "fits no format of pairs" --data share/train.jsonl --objective dpo
+    refuse 3 "fits no format of labelled answers" --data "$T/pairs.jsonl" --objective kto
+    refuse 2 "over_length: found split with objective dpo" --data "$T/pairs.jsonl" --objective dpo --over-length split
+    refuse 2 "label_smoothing: is for objective dpo simpo, found ipo" --data "$T/pairs.jsonl" --objective ipo --label-smoothing 0.1
+    refuse 2 "sft_coef" --data share/train.jsonl --sft-coef 0.1
+    refuse 2 "batch: found 1 with objective kto" --data "$T/pairs.jsonl" --objective kto --batch 1
+    refuse 2 "every record is longer than seq_len 8" --data "$T/pairs.jsonl" --objective dpo --seq-len 8
+    refuse 2 "objective" --data "$T/pairs.jsonl" --objective ppo
+}
+
+@test "a pair with one answer too long is dropped as a pair" {
+    long=$(python3 -c 'print("word " * 200)')
+    printf '{"question":"a","chosen":"x","rejected":"%s"}\n' "$long" >> "$T/pairs.jsonl"
+    run "$PESC" "${loud[@]}" --data "$T/pairs.jsonl" --objective dpo --steps 1 -o "$T/run"
+    [ "$status" -eq 0 ]
+    [[ $output == *"1 of 33 records are longer than seq_len 96 and are dropped"* ]]
+}
+
+@test "texts are trained as plain text, and a notice says so" {
+    printf '%s\n' '{"prompt":"One and two make","chosen":" three.","rejected":" four."}' > "$T/text.jsonl"
+    run "$PESC" "${loud[@]}" --data "$T/text.jsonl" --objective dpo --steps 1 -o "$T/run"
+    [ "$status" -eq 0 ]
+    [[ $output == *"trained as plain text, without the chat format"* ]]
+}
