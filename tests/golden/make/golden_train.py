@@ -340,4 +340,5 @@ def main():
         run(root / name, **kw)
 
 
-main()
+if __name__ == "__main__":
+    main()
