@@ -49,7 +49,7 @@
 #define PESC_COST_OPTIONS(X, ALSO)                                                                 \
     X(INT, tokens, "2048", RANGE(1, 16777216), 0, METHOD, "cost",                                  \
       "length of the sequence whose FLOP and bytes are counted")                                   \
-    X(CHOICE, method, NONE, ONE_OF("pesc|qlora|lora|full|upcycle|molora|esft"), 0, METHOD, "cost", \
+    X(CHOICE, method, NONE, ONE_OF("pesc|qlora|lora|full|upcycle|molora|esft|router|bias"), 0, METHOD, "cost", \
       "what trains; if absent, what the model is made for: pesc for adapters, upcycle for full "   \
       "experts, molora for a mixture of LoRA, lora for a dense model")                             \
     X(TEXT, experts_config, NONE, NAMED("FILE"), PATH, METHOD, "cost",                             \

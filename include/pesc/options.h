@@ -170,7 +170,8 @@
       "records: files (JSON lines, a JSON array, CSV, TSV, Parquet or plain text, also .gz, .xz and " \
       ".zst), DIR[:SPLIT], or org/name[:SPLIT] of the Hugging Face cache; may be given several times")                                                                                     \
     ALSO(LIST, data, NONE, NAMED("FILE"), PATH, DATA, "esft",                                      \
-      "score: records of the task, in any format that train reads; may be given several times")    \
+      "score, prune: records of the task, in any format that train reads; may be given several "   \
+      "times; prune: for the loss before and after")                                               \
     PESC_RECORD_ROWS(X, "data esft", 0)                                                            \
     X(INT, seq_len, "2048", RANGE(2, 2147483647), 0, DATA, "data",                                 \
       "records of more than N tokens are counted as too long")                                     \
@@ -203,10 +204,11 @@
     X(TEXT, init_from, NONE, NAMED("RUN"), PATH, MODEL, "train",                                   \
       "start from the trained weights of another run or checkpoint, which must be those that this " \
       "run trains, with the same LoRA scale; steps, data and optimiser state begin anew")          \
-    X(CHOICE, method, "pesc", ONE_OF("pesc|qlora|lora|full|upcycle|molora|esft"), DECIDES, METHOD, \
+    X(CHOICE, method, "pesc", ONE_OF("pesc|qlora|lora|full|upcycle|molora|esft|router|bias"), DECIDES, METHOD, \
       PESC_TUNING,                                                                                 \
       "what trains: adapters, routers and LoRA; LoRA on 4-bit weights; LoRA; everything; full "    \
-      "experts, routers and LoRA; a mixture of LoRA; selected experts")                            \
+      "experts, routers and LoRA; a mixture of LoRA; selected experts; routers alone; biases "     \
+      "(BitFit)")                                                                                  \
     X(TEXT, experts_config, NONE, NAMED("FILE"), PATH, METHOD, PESC_TUNING,                        \
       "method esft: the experts that train, as pesc esft select writes them (expert_cfg.json)")    \
     X(INT, seed, "0", PESC_ANY_SEED, DECIDES, SCHEDULE, PESC_TUNING,                               \
@@ -316,8 +318,23 @@
     PESC_UNPACK_ROW(X, PESC_TUNING, 0)                                                             \
     PESC_TURNS_ROWS(X, PESC_TUNING, DECIDES)                                                       \
     X(INT, local_processes, "1", RANGE(1, 1048576), UNSAVED, MACHINE, "",                          \
-      "plan: of the processes those of one machine, which on a CPU divide its memory")\
-    PESC_PREFERENCE_ROWS(X)
+      "plan: of the processes those of one machine, which on a CPU divide its memory")             \
+    PESC_PREFERENCE_ROWS(X)                                                                        \
+    X(CHOICE, train_router, "auto", ONE_OF("auto|true|false"), DECIDES, METHOD, PESC_TUNING,       \
+      "whether routers train; auto is as the method has it: with pesc, full, upcycle, molora and " \
+      "router they do")                                                                            \
+    X(CHOICE, router_gradient, "chosen", ONE_OF("chosen|dense"), DECIDES, METHOD, PESC_TUNING,     \
+      "routers learn from the experts that a token chose, or from all of them (DenseMixer): forward " \
+      "stays as it is, and each expert runs on each token once more for the router's gradient")    \
+    X(CHOICE, balance, "aux", ONE_OF("aux|bias|none"), DECIDES, METHOD, PESC_TUNING,               \
+      "what keeps experts in use: the balance loss; a bias of each expert that counts in the choice " \
+      "alone and follows the loads of each step; or nothing")                                      \
+    X(REAL, bias_rate, "1e-3", RANGE(0, 1e6), DECIDES, METHOD, PESC_TUNING,                        \
+      "balance bias: what a step adds to the bias of an expert with less than the mean load, and " \
+      "takes from one with more")                                                                  \
+    X(REAL, router_z_coef, "0", RANGE(0, 1e6), DECIDES, METHOD, PESC_TUNING,                       \
+      "weight of the z-loss, the mean of logsumexp(logits)^2 of the routers, which keeps their "   \
+      "logits small")
 
 /* ---- pesc_eval_options: loss and exact answers ---- */
 
@@ -401,7 +418,15 @@
       "select: N experts drawn at random, spread evenly over the layers, whatever their scores: "  \
       "what a choice is compared with")                                                            \
     X(INT, seed, "0", PESC_ANY_SEED, 0, METHOD, "",                                                \
-      "with random: seed of the draw")
+      "with random: seed of the draw")                                                             \
+    X(TEXT, background, NONE, NAMED("SUMMARY"), PATH, METHOD, "",                                  \
+      "scores of general data: experts come in the order of their score divided by that one")      \
+    X(INT, keep, "0", RANGE(0, 65535), 0, METHOD, "esft",                                          \
+      "prune: experts of each layer that stay, those with the highest scores; in the C API: the N " \
+      "best of each layer are chosen, and p is not looked at")                                     \
+    X(AUTO_REAL, floor, "auto", RANGE(0, 1), 0, METHOD, "esft",                                    \
+      "select --background: experts with a lower score are not chosen; auto is half of an even "   \
+      "share of the layer's scores")
 
 /* ---- pesc_serve_options: an HTTP server ---- */
 

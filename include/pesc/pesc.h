@@ -536,6 +536,7 @@ typedef struct pesc_train_info {
     uint64_t bytes_paged;                /* moments in the host's memory, not counted above */
     uint64_t bytes_sharded, bytes_shard; /* matrices of the layers, and what of them this process
                                             keeps; 0: the base is whole */
+    char routers[16];                    /* "train" or "frozen"; "": the model has none */
 } pesc_train_info;
 pesc_status pesc_trainer_describe(const pesc_trainer *t, pesc_train_info *out);
 
@@ -554,6 +555,7 @@ typedef struct pesc_plan_report {
                            base is whole */
     uint64_t exchanged; /* bytes of gradients and updated weights of a step: each of N processes
                            sends and receives (N - 1) / N of them */
+    char routers[16];   /* "train" or "frozen"; "": the model has none */
 } pesc_plan_report;
 /* Computes the memory of a run from the configuration and file headers of the model. */
 pesc_status pesc_plan(pesc_device *dev, const char *path, const pesc_train_options *opt,

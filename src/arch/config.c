@@ -283,6 +283,19 @@ static pesc_status read_molora(config *c, const config_source *src)
     return keys_read(c, (json_where){ src->json, src->file }, molora_keys);
 }
 
+/* ---- a bias for choosing ---- */
+
+/* Training has balanced the experts by a bias, in a family that has none. */
+static pesc_status read_added_bias(config *c, json_where w)
+{
+    TRY(json_get_bool(w, CONFIG_ADDED_BIAS, false, &c->moe.added_bias));
+    if (c->moe.added_bias && c->moe.kind == EXPERT_NONE)
+        return fail(PESC_FORMAT, "%s: %s: is true, but the model has no experts", w.file,
+                    CONFIG_ADDED_BIAS);
+    c->moe.has_bias = c->moe.has_bias || c->moe.added_bias;
+    return PESC_OK;
+}
+
 /* ---- agreement ---- */
 
 static pesc_status check_heads(config *c, const char *file)
@@ -461,6 +474,7 @@ static pesc_status read_all(config *c, const config_source *src)
     TRY(rope_read(c, w));
     TRY(read_adapters(c, src));
     TRY(read_molora(c, src));
+    TRY(read_added_bias(c, w));
     TRY(read_special(c, src));
     TRY(check(c, w));
     TRY(mixers_read(c, w));

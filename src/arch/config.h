@@ -38,7 +38,8 @@ typedef struct moe_rule {
     int32_t shared_each;  /* F of one of them; 0: as an expert's */
     int32_t shared_dim;   /* F of the shared experts together; 0: none */
     bool shared_gate;     /* Qwen2-MoE: sigmoid(w x) times the shared output */
-    bool has_bias;        /* e_score_correction_bias of the router (choosing only) */
+    bool has_bias;        /* e_score_correction_bias of the router (choosing only), */
+    bool added_bias;      /* which the family has no place for: of pesc's own (family.c) */
     float aux_coef;
 } moe_rule;
 
@@ -130,6 +131,9 @@ typedef struct config_source {
 } config_source;
 pesc_status config_read(config *out, const config_source *src);
 void config_free(config *c);
+
+/* The key of moe_rule.added_bias, pesc's own. */
+#define CONFIG_ADDED_BIAS "expert_choice_bias"
 
 bool config_layer_sparse(const config *c, int32_t layer);
 mixer_kind config_layer_mixer(const config *c, int32_t layer);

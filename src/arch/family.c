@@ -46,7 +46,7 @@ uint32_t family_facts(const config *c, int32_t layer)
     f |= sparse && c->moe.kind == EXPERT_ADAPTER ? FACT_ADAPTER : 0;
     f |= sparse && c->moe.kind == EXPERT_LORA ? FACT_MOLORA : 0;
     f |= experts ? FACT_EXPERT : FACT_FFN;
-    f |= experts && c->moe.has_bias ? FACT_ROUTER_BIAS : 0;
+    f |= sparse && c->moe.has_bias ? FACT_ROUTER_BIAS : 0;
     f |= experts && c->moe.shared_dim ? FACT_SHARED : 0;
     f |= experts && c->moe.shared_dim && c->moe.shared_gate ? FACT_SHARED_GATE : 0;
     return f;
@@ -116,11 +116,14 @@ static const tensor_rule *table_at(const config *c, int32_t i)
         n++;
     if (in_row)
         return c->fam->tensors[i];
-    if (i > n)
-        return NULL;
-    return c->moe.kind == EXPERT_ADAPTER ? adapter_tensors
-           : c->moe.kind == EXPERT_LORA  ? molora_tensors
-                                         : NULL;
+    const tensor_rule *kind = c->moe.kind == EXPERT_ADAPTER ? adapter_tensors
+                              : c->moe.kind == EXPERT_LORA  ? molora_tensors
+                                                            : NULL;
+    const tensor_rule *more[] = { kind, c->moe.added_bias ? added_bias_tensors : NULL };
+    for (size_t k = 0; k < sizeof more / sizeof *more; k++)
+        if (more[k] && n++ == i)
+            return more[k];
+    return NULL;
 }
 
 static void name_slot(slot *s)

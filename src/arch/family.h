@@ -136,7 +136,7 @@ struct family {
  * LoRA, add to any dense row. */
 extern const family dense_families[], mixture_families[], biased_families[], hybrid_families[];
 extern const config_key adapter_keys[], molora_keys[];
-extern const tensor_rule adapter_tensors[], molora_tensors[];
+extern const tensor_rule adapter_tensors[], molora_tensors[], added_bias_tensors[];
 
 /* The i-th of all rows; NULL after the last. */
 const family *family_at(size_t i);

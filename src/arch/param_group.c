@@ -2,6 +2,7 @@
 
 #include "arch/shape.h"
 #include "base/mem.h"
+#include "base/str.h"
 
 static bool is_shared(const tensor_rule *r)
 {
@@ -16,7 +17,8 @@ param_group param_group_of(const tensor_rule *r)
     if (r->flags & RULE_EXPERT)
         return r->need & FACT_ADAPTER ? PARAM_ADAPTER : PARAM_EXPERT;
     if (!(r->flags & RULE_GLOBAL) &&
-        (r->offset == offsetof(block, moe.router) || r->offset == offsetof(block, moe.logit_bias)))
+        (r->offset == offsetof(block, moe.router) || r->offset == offsetof(block, moe.logit_bias) ||
+         r->offset == offsetof(block, moe.router_bias)))
         return PARAM_ROUTER;
     return is_shared(r) ? PARAM_SHARED : PARAM_BASE;
 }
@@ -24,6 +26,12 @@ param_group param_group_of(const tensor_rule *r)
 bool param_full_expert(const tensor_rule *r)
 {
     return r->flags & RULE_EXPERT && r->need & FACT_EXPERT;
+}
+
+/* By the last word of its name: ".bias", or "_bias" of a stack. */
+bool param_linear_bias(const tensor_rule *r)
+{
+    return str_ends(r->name, "bias") && !param_router_bias(r) && param_group_of(r) != PARAM_ROUTER;
 }
 
 bool param_router_bias(const tensor_rule *r)

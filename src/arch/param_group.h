@@ -18,6 +18,9 @@ typedef enum param_group {
 param_group param_group_of(const tensor_rule *r);
 bool param_full_expert(const tensor_rule *r); /* a matrix of one */
 
+/* The bias of a linear or of an expert's matrix. */
+bool param_linear_bias(const tensor_rule *r);
+
 /* The bias with which a router chooses: it has no gradient. */
 bool param_router_bias(const tensor_rule *r);
 

@@ -322,12 +322,15 @@ typedef struct delta_bwd {
 } delta_bwd;
 
 /* dlogits from dgates through the rule, plus `balance` times the gradient of the layer's aux value
- * (see ops.balance): balance E/T p_j (f_j - sum_i f_i p_i). */
+ * (see ops.balance): balance E/T p_j (f_j - sum_i f_i p_i), plus `z` times that of its z value: 2
+ * z/T lse p_j. */
 typedef struct topk_bwd {
-    tensor dlogits, dgates, ids, logits; /* f32 [T,E] [T,k], i32 [T,k], f32 [T,E] */
+    tensor dlogits, dgates, ids, logits; /* f32 [T,E] [T,k], i32 [T,k], f32 [T,E]; ids absent: k is
+                                            E, and all experts are chosen in their order */
     tensor share;                        /* from balance(); absent: no balance loss */
     topk_rule rule;
     float balance;
+    float z; /* 0: no z-loss */
 } topk_bwd;
 
 /* dx[inverse[t*k+slot]] = scale gates[t,slot] dy[t]; dgates[t,slot] = scale <dy[t], x[inverse]>.
@@ -487,7 +490,7 @@ struct ops {
     void (*scatter_add_bwd)(device *d, const scatter_bwd *a);
     void (*balance)(device *d, tensor share, tensor aux, tensor logits, tensor ids);
     /* share f32 [2,E]: f_i, the part of all choices that fell on i, and P_i, the mean softmax;
-     * aux f32 [1] = E sum_i f_i P_i, 1 when balanced */
+     * aux f32 [2]: E sum_i f_i P_i, 1 when balanced, and z, the mean of logsumexp(logits)^2 */
     void (*xent_bwd)(device *d, tensor loss, tensor dlogits, tensor logits, tensor targets,
                      tensor weight);
     /* loss as xent_fwd; dlogits = (softmax - onehot) weight[row], and may be logits */
@@ -504,6 +507,10 @@ struct ops {
     /* decoding: several ops in one */
     void (*adapters_fwd)(device *d, const adapters_fwd *a); /* T*k at most ADAPTER_CHOICES */
     void (*experts_fwd)(device *d, const experts_fwd *a);
+
+    /* training routers from all experts */
+    void (*dot_rows)(device *d, tensor y, tensor a, tensor b, int32_t column, float scale);
+    /* y f32 [T,E]: y[t,column] += scale <a[t], b[t]> */
 };
 
 /* Opens "cpu", "cpu:N" (N threads), "cuda" or "cuda:N" (the Nth GPU). PESC_DEVICE: there is no such

@@ -50,7 +50,7 @@ size_t scratch_sort(int64_t rows, int64_t experts)
 
 size_t scratch_balance(int64_t experts)
 {
-    return (size_t)(2 * BALANCE_PARTS * experts) * sizeof(float);
+    return (size_t)(BALANCE_PARTS * (2 * experts + 1)) * sizeof(float);
 }
 
 size_t scratch_columns(int64_t rows, int64_t n)

@@ -62,6 +62,7 @@
     X(topk_bwd, (device *d, const topk_bwd *a), (in, a))                                           \
     X(scatter_add_bwd, (device *d, const scatter_bwd *a), (in, a))                                 \
     X(balance, (device *d, tensor s, tensor a, tensor l, tensor i), (in, s, a, l, i))              \
+    X(dot_rows, (device *d, tensor y, tensor a, tensor b, int32_t c, float k), (in, y, a, b, c, k)) \
     X(xent_bwd, (device *d, tensor y, tensor g, tensor l, tensor t, tensor w),                     \
       (in, y, g, l, t, w))                                                                         \
     X(dropout, (device *d, tensor y, tensor x, rng_key k, float p), (in, y, x, k, p))              \

@@ -63,6 +63,8 @@ static void print_json(const pesc_plan_report *r, const step_model *m)
 {
     out_begin(NULL, '{');
     out_fields("params_total=%ld params_trained=%ld", r->params_total, r->params_trained);
+    if (r->routers[0])
+        out_text("routers", r->routers);
     out_begin("bytes", '{');
     out_fields("model=%ld trained=%ld optimizer=%ld activations=%ld total=%ld available=%ld "
                "checkpoint=%ld",
@@ -99,6 +101,8 @@ static void print_text(const pesc_plan_report *r)
     out_number a, b;
     printf("%-32s %s of %s parameters\n", "trains", out_count(a, r->params_trained),
            out_count(b, r->params_total));
+    if (r->routers[0])
+        printf("%-32s %s\n", "routers", r->routers);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         printf("%-32s %s\n", rows[i].what, out_bytes(a, rows[i].bytes));
     if (r->run_bytes)

@@ -129,6 +129,8 @@ static void announce(const options *o, const pesc_train_options *p, const pesc_t
     fprintf(stderr, "%s: %s parameters train, the model has %s; %llu records, %lld steps\n",
             i->method, out_count(trained, i->params_trained), out_count(total, i->params_total),
             (unsigned long long)i->records, (long long)i->steps);
+    if (i->routers[0])
+        fprintf(stderr, "routers: %s\n", i->routers);
     fprintf(stderr,
             "memory: model %s, training %s, activations %s (%lld tokens, %lld layers kept)\n",
             out_bytes(model, i->bytes_model), out_bytes(train, i->bytes_trained),

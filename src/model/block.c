@@ -273,6 +273,7 @@ static void ffn_sublayer_bwd(const pass *p, const block *b, const block *g, tens
     }
     switch (p->m->cfg.moe.kind) {
     case EXPERT_ADAPTER:
+        moe_adapter_dense(p, b, dy);
         moe_adapter_bwd(p, b, g, dy);
         ffn_bwd(p, &b->ffn, &g->ffn, &a->ffn, through);
         break;
@@ -281,6 +282,7 @@ static void ffn_sublayer_bwd(const pass *p, const block *b, const block *g, tens
         break;
     default:
         moe_expert_bwd(p, b, g, f);
+        moe_expert_dense(p, b, f);
     }
     moe_router_bwd(p, g);
 }

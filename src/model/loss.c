@@ -51,12 +51,12 @@ static tensor input_of(const pass *p, int32_t layer)
     return tensor_view2(&t, p->x.ne[0], p->x.ne[1]);
 }
 
-/* A layer's part of the balance: f and P [2,E], or aux [1]. */
+/* A layer's part of the balance: f and P [2,E], or aux and z [2]. */
 static tensor balance_part(const pass *p, int32_t layer, bool aux)
 {
     int64_t e = p->m->cfg.moe.topk.n_experts;
-    tensor t = { .dt = DT_F32, .nd = aux ? 1 : 2, .ne = { aux ? 1 : 2, aux ? 0 : e } };
-    t.data = (float *)p->train->balance.data + layer * (2 * e + 1) + (aux ? 2 * e : 0);
+    tensor t = { .dt = DT_F32, .nd = aux ? 1 : 2, .ne = { 2, aux ? 0 : e } };
+    t.data = (float *)p->train->balance.data + layer * (2 * e + 2) + (aux ? 2 * e : 0);
     return t;
 }
 
@@ -208,12 +208,12 @@ static void recover_activations(pass *p, int32_t layer)
     }
 }
 
-/* balance: the weight of a layer's balance loss. */
-static void layers_bwd(pass *p, const train_input *in, float balance)
+static void layers_bwd(pass *p, const train_input *in)
 {
     const ops *op = p->dev->op;
     const model_shape *m = p->m;
     train_state *t = p->train;
+    const float share = 1 / (float)(sparse_layers(m) + !sparse_layers(m)); /* of a layer */
     op->convert(p->dev, t->grads.dy, t->grads.dx);
     if (in->layer_done)
         in->layer_done(in->ctx, m->cfg.n_layers);
@@ -224,7 +224,8 @@ static void layers_bwd(pass *p, const train_input *in, float balance)
         p->phase = PHASE_BACKWARD;
         if (m->w.blocks[i].sparse) {
             t->grads.moe.share = balance_part(p, i, false);
-            t->grads.moe.balance = balance;
+            t->grads.moe.balance = in->aux_weight * share;
+            t->grads.moe.z = in->z_weight * share;
         }
         block_bwd(p, i, input_of(p, i));
         if (in->layer_done)
@@ -247,12 +248,14 @@ static void read_balance(const pass *p, train_output *out)
     out->counts = r->counts;
     out->balance = r->balance;
     for (int32_t i = 0; i < c->n_layers; i++) {
-        const float *f = r->balance + i * (2 * e + 1);
+        const float *f = r->balance + i * (2 * e + 2);
         bool sparse = p->m->w.blocks[i].sparse;
         for (int64_t j = 0; j < e; j++)
             r->counts[i * e + j] = sparse ? llround((double)f[j] * (double)choices) : 0;
         if (sparse)
             out->aux += (double)f[2 * e] / sparse_layers(p->m);
+        if (sparse)
+            out->z += (double)f[2 * e + 1] / sparse_layers(p->m);
     }
 }
 
@@ -282,7 +285,6 @@ static pesc_status read_results(pesc_model *m, pass *p, const train_input *in, t
 pesc_status model_train(pesc_model *m, pass *p, const train_input *in, train_output *out)
 {
     ASSERT(p->m == &m->shape && p->train);
-    int32_t sparse = sparse_layers(&m->shape);
     TRY(set_micro_batch(p, in));
     tensor dx = p->train->grads.dx;
     p->phase = PHASE_FORWARD;
@@ -294,7 +296,7 @@ pesc_status model_train(pesc_model *m, pass *p, const train_input *in, train_out
     } else {
         loss_chunks(p, CHUNK_BACKWARD);
     }
-    layers_bwd(p, in, sparse ? in->aux_weight / (float)sparse : 0);
+    layers_bwd(p, in);
     if (in->meanwhile)
         in->meanwhile(in->ctx);
     return read_results(m, p, in, out);

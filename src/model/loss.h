@@ -27,7 +27,8 @@ typedef struct train_input {
      * `weights`; NULL: they are there. */
     void (*weigh)(void *ctx, const float *losses);
     int32_t n_targets;
-    float aux_weight;       /* of the balance loss in what is differentiated */
+    float aux_weight;       /* of the balance loss in what is differentiated, */
+    float z_weight;         /* and of the z-loss: means over the sparse layers */
     uint64_t step, micro;   /* name the dropout masks */
     bool first_micro_batch; /* of a step: gradients of adapters are written, not added to */
     /* Called when the device has the work up to backward of a layer, from n_layers, the head, down
@@ -40,11 +41,12 @@ typedef struct train_input {
 typedef struct train_output {
     double ce;  /* weighted sum over the targets */
     double aux; /* mean over sparse layers of E sum_i f_i P_i; 0 without experts */
+    double z;   /* the same of the mean of logsumexp(logits)^2 */
     bool finite;
     const float *losses; /* [n_targets]: the cross-entropy of each; valid until the next call */
     /* valid until the next call; NULL without experts */
     const int64_t *counts; /* [n_layers, E]: tokens that chose each expert */
-    const float *balance;  /* [n_layers, 2 E + 1]: f, then P of each layer, and its aux */
+    const float *balance;  /* [n_layers, 2 E + 2]: f, then P of each layer, its aux and its z */
 } train_output;
 
 /* What the memory of a pass for training depends on, beside its limits. */
@@ -52,6 +54,7 @@ typedef struct train_plan {
     recompute_plan recompute;
     int32_t dropout_width; /* of the widest input that LoRA reads with dropout; 0: none */
     bool fp8_grads;        /* backward_facts.fp8 */
+    bool dense_router;     /* backward_facts.dense_router */
 } train_plan;
 
 train_plan train_plan_of(const config *c, const backward_facts *f, keep_counts keep);

@@ -164,8 +164,8 @@ bool moe_adapters_few(const pass *p)
 {
     const moe_rule *r = &p->m->cfg.moe;
     bool paper = r->adapter_act == ACT_GELU && r->topk.score_after_topk; /* what the op computes */
-    return r->kind == EXPERT_ADAPTER && paper && !p->train && p->m->act_dt == DT_BF16 &&
-           (int64_t)p->n * r->topk.k <= p->dev->few_choices;
+    return r->kind == EXPERT_ADAPTER && paper && !r->has_bias && !p->train &&
+           p->m->act_dt == DT_BF16 && (int64_t)p->n * r->topk.k <= p->dev->few_choices;
 }
 
 void moe_adapters_add(const pass *p, const block *b, tensor x, tensor f)
@@ -379,21 +379,6 @@ void moe_lora_fwd(const pass *p, const block *b, tensor y, tensor h)
 }
 
 /* ---- backward ---- */
-
-void moe_router_bwd(const pass *p, const block *g)
-{
-    const moe_acts *a = &p->acts.moe;
-    const moe_grads *d = &p->train->grads.moe;
-    p->dev->op->topk_bwd(p->dev, &(topk_bwd){ .dlogits = d->logits,
-                                              .dgates = d->gates,
-                                              .ids = a->ids,
-                                              .logits = a->logits,
-                                              .share = d->balance != 0 ? d->share : (tensor){ 0 },
-                                              .rule = p->m->cfg.moe.topk,
-                                              .balance = d->balance });
-    if (g->moe.logit_bias.data)
-        p->dev->op->add_bias_bwd(p->dev, g->moe.logit_bias, d->logits, (tensor){ 0 });
-}
 
 /* a->out becomes the gradient of the experts' outputs. */
 static void scatter_bwd_rows(const pass *p, tensor out, tensor dgates, tensor dy, float scale)

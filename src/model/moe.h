@@ -44,12 +44,15 @@ typedef struct moe_grads {
     tensor gates, more, logits; /* f32 [T,k] twice, [T,E] */
     tensor shared_logit;        /* f32 [T,1] */
     tensor share;               /* f32 [2,E]: of this layer, for the balance loss */
-    float balance;              /* weight of a layer's balance loss */
+    float balance, z;           /* weights of a layer's balance loss and of its z-loss */
+    tensor all;                 /* f32 [T,E]: of the gates of all experts; absent: of the chosen */
+    tensor all_rows;            /* i32 [2]: the offsets of one expert that has every token */
 } moe_grads;
 
 void moe_layout(moe_acts *a, arena *mem, const acts_plan *plan);
 void moe_layout_partial(moe_acts *a, arena *mem, const acts_plan *plan);
 void moe_grads_layout(moe_grads *g, arena *mem, const acts_plan *plan);
+void moe_dense_layout(moe_grads *g, arena *mem, const acts_plan *plan);
 
 /* Chooses the experts of every token: ids, gates and the order of rows by expert. */
 void moe_route(const pass *p, const block *b);
@@ -78,6 +81,17 @@ void moe_restore(const pass *p, tensor h);
 typedef struct moe_flow {
     tensor dh, dx, h;
 } moe_flow;
+
+/* moe_router.c: the gradient of the gates of all experts (DenseMixer), <dy, E_i(x)> for each token
+ * and expert, into train->grads.moe.all; nothing where routers learn from the chosen experts alone.
+ *
+ * Forward keeps the k chosen experts. The router's gradient is that of a layer in which all experts
+ * were chosen, at the same outputs: straight through the choice. Dropout is off in it.
+ *
+ * Adapters: before moe_adapter_bwd(), with dy as it gets it. Full experts: after moe_expert_bwd(),
+ * whose activations are then free. */
+void moe_adapter_dense(const pass *p, const block *b, tensor dy);
+void moe_expert_dense(const pass *p, const block *b, moe_flow f);
 
 /* Adds the gradient that comes through the adapters to dy [T,C], that of the FFN's output. */
 void moe_adapter_bwd(const pass *p, const block *b, const block *g, tensor dy);

@@ -19,7 +19,8 @@ train_plan train_plan_of(const config *c, const backward_facts *f, keep_counts k
 {
     return (train_plan){ .recompute = recompute_plan_of(c->n_layers, f->first_layer, keep),
                          .dropout_width = f->lora_dropout > 0 ? widest_input(c) : 0,
-                         .fp8_grads = f->fp8 };
+                         .fp8_grads = f->fp8,
+                         .dense_router = f->dense_router };
 }
 
 int64_t train_state_chunk(const pass *p, int64_t n)
@@ -44,6 +45,8 @@ static void grads_layout(pass *p, arena *a, const acts_plan *plan)
     a->used = a->used > other.used ? a->used : other.used;
     if (c->moe.kind != EXPERT_NONE)
         moe_grads_layout(&g->moe, a, plan);
+    if (c->moe.kind != EXPERT_NONE && p->train->plan.dense_router)
+        moe_dense_layout(&g->moe, a, plan);
 }
 
 static void head_layout(pass *p, arena *a, int64_t rows)
@@ -85,7 +88,7 @@ static void slots_layout(pass *p, arena *a, acts_plan *plan)
 
 static int64_t balance_cols(const config *c)
 {
-    return 2 * (int64_t)c->moe.topk.n_experts + 1;
+    return 2 * (int64_t)c->moe.topk.n_experts + 2;
 }
 
 /* The head has done its work before the first gradient goes through a layer: both use the same

@@ -24,7 +24,7 @@ typedef struct train_grads {
 /* Results of a forward on the host. */
 typedef struct train_results {
     float *loss;     /* [n_out] */
-    float *balance;  /* [n_layers, 2E + 1] */
+    float *balance;  /* [n_layers, 2E + 2] */
     int64_t *counts; /* [n_layers, E] */
 } train_results;
 
@@ -43,7 +43,7 @@ typedef struct train_state {
     tensor targets, weights, loss; /* i32, f32, f32 [n_out] */
     tensor last_rstd, dlast;       /* of a chunk of target rows: f32 [rows], f32 [rows,C] */
     tensor dlogits;                /* [rows,V]; absent: they overwrite the logits */
-    tensor balance;                /* f32 [n_layers, 2E + 1]: f and P of each layer, and its aux */
+    tensor balance; /* f32 [n_layers, 2E + 2]: f and P of each layer, its aux and its z */
     train_grads grads;
     train_results results;
 } train_state;

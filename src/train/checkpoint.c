@@ -119,15 +119,21 @@ static pesc_status write_adapter_config(const checkpoint *c, const char *dir)
     return fail_nomem(RUNSTATE_ADAPTER_CONFIG, 1024);
 }
 
-/* A mixture of LoRA is not in the base model's configuration. */
+/* A mixture of LoRA, and a bias that experts are chosen with, are not in the base model's
+ * configuration. */
 static pesc_status write_config_keys(const checkpoint *c, const char *dir)
 {
     const moe_rule *r = &c->p->m->shape.cfg.moe;
-    if (!c->p->spec.molora_experts)
+    bool mixture = c->p->spec.molora_experts > 0;
+    if (!mixture && !r->added_bias)
         return PESC_OK;
+    if (!mixture)
+        return write_json(dir, RUNSTATE_CONFIG_KEYS, json_pack("{s:b}", CONFIG_ADDED_BIAS, 1));
     json_t *v = json_pack("{s:i, s:i, s:i, s:f}", "molora_experts", (int)r->topk.n_experts,
                           "molora_top_k", (int)r->topk.k, "molora_rank", (int)r->expert_dim,
                           "molora_scale", (double)r->adapter_scale);
+    if (v && r->added_bias)
+        json_object_set_new(v, CONFIG_ADDED_BIAS, json_true());
     return v ? write_json(dir, RUNSTATE_CONFIG_KEYS, v) : fail_nomem(RUNSTATE_CONFIG_KEYS, 256);
 }
 

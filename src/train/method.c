@@ -6,13 +6,14 @@
 #define AUX_COEF 0.01 /* of the balance loss, by default where routers train */
 
 /* Which kind of experts the model must have. */
-typedef enum need { NEED_ANY, NEED_ADAPTERS, NEED_EXPERTS, NEED_DENSE } need;
+typedef enum need { NEED_ANY, NEED_ADAPTERS, NEED_EXPERTS, NEED_DENSE, NEED_ROUTERS } need;
 
 static const struct method {
     const char *name;
     need need;
     bool adapters, routers, experts, base, lora, mixture;
     bool own; /* the experts that experts_config names */
+    bool biases;
 } methods[] = {
     { .name = "pesc", .need = NEED_ADAPTERS, .adapters = true, .routers = true, .lora = true },
     { .name = "qlora", .lora = true },
@@ -21,6 +22,8 @@ static const struct method {
     { .name = "upcycle", .need = NEED_EXPERTS, .routers = true, .experts = true, .lora = true },
     { .name = "molora", .need = NEED_DENSE, .lora = true, .mixture = true },
     { .name = "esft", .need = NEED_EXPERTS, .own = true },
+    { .name = "router", .need = NEED_ROUTERS, .routers = true },
+    { .name = "bias", .biases = true },
 };
 
 static const struct method *find(const char *name)
@@ -46,7 +49,12 @@ static pesc_status check_need(const struct method *m, const config *c)
         [NEED_DENSE] = { EXPERT_NONE, "makes experts of its own, but the model has some already: "
                                       "give a dense model" },
     };
-    if (m->need == NEED_ANY || c->moe.kind == needs[m->need].kind)
+    if (m->need == NEED_ROUTERS && c->moe.kind == EXPERT_NONE)
+        return fail(PESC_USAGE,
+                    "method %s trains routers, but the model has none: run `pesc craft "
+                    "MODEL -o SPARSE` first and train SPARSE",
+                    m->name);
+    if (m->need == NEED_ANY || m->need == NEED_ROUTERS || c->moe.kind == needs[m->need].kind)
         return PESC_OK;
     return fail(PESC_USAGE, "method %s %s", m->name, needs[m->need].trains);
 }
@@ -129,6 +137,79 @@ static pesc_status read_own(expertcfg *own, const struct method *m, const pesc_t
     return param_check_chosen(own, c, file);
 }
 
+/* ---- routers ---- */
+
+/* Whether routers train: with `train_router`, or as the method has it. */
+static bool trains_routers(const struct method *m, const pesc_train_options *o)
+{
+    return strcmp(o->train_router, "auto") == 0 ? m->routers || m->mixture
+                                                : strcmp(o->train_router, "true") == 0;
+}
+
+/* Options of routers that were given, and the model or the method has no place for. */
+static pesc_status check_routers(const struct method *m, const pesc_train_options *o,
+                                 const config *c)
+{
+    const bool sparse = c->moe.kind != EXPERT_NONE || m->mixture;
+    const bool dense = strcmp(o->router_gradient, "dense") == 0;
+    const bool biased = strcmp(o->balance, "bias") == 0;
+    const bool given = strcmp(o->train_router, "true") == 0;
+    if (!sparse && (dense || biased || given || o->router_z_coef > 0))
+        return fail(PESC_USAGE, "%s: is given, but the model has no routers; leave it out",
+                    dense    ? "router_gradient"
+                    : biased ? "balance"
+                    : given  ? "train_router"
+                             : "router_z_coef");
+    if (m->mixture && strcmp(o->train_router, "false") == 0)
+        return fail(PESC_USAGE,
+                    "train_router: found false with method %s, whose routers are new "
+                    "and know nothing; leave it out",
+                    m->name);
+    if (dense && (m->mixture || c->moe.kind == EXPERT_LORA))
+        return fail(PESC_USAGE,
+                    "router_gradient: found dense with a mixture of LoRA, whose experts "
+                    "are inside the FFN; expected chosen");
+    if (dense && !trains_routers(m, o))
+        return fail(PESC_USAGE,
+                    "router_gradient: found dense, but routers do not train with method "
+                    "%s; give --train-router true, or leave it out",
+                    m->name);
+    if (m->own && (biased || given))
+        return fail(PESC_USAGE,
+                    "%s: found %s with method %s, whose result is a patch of experts, which has no "
+                    "place for routers; leave it out",
+                    biased ? "balance" : "train_router", biased ? "bias" : "true", m->name);
+    if (strcmp(o->balance, "none") == 0 && o->aux_coef > 0)
+        return fail(PESC_USAGE, "aux_coef: found %g with balance none; leave one of them out",
+                    o->aux_coef);
+    return PESC_OK;
+}
+
+const char *method_routers(const train_spec *s, const config *c)
+{
+    const bool train = s->own ? s->own->non_expert_modules : s->routers;
+    return c->moe.kind == EXPERT_NONE && !s->molora_experts ? "" : train ? "train" : "frozen";
+}
+
+static pesc_status check_biases(const struct method *m, const config *c)
+{
+    bool some = false;
+    for (slot s = slot_first(); m->biases && !some && slot_next(c, &s);)
+        some = param_linear_bias(s.rule);
+    if (m->biases && !some)
+        return fail(PESC_USAGE,
+                    "method %s trains the biases of linears, but the model has none: "
+                    "its family is %s",
+                    m->name, c->family);
+    return PESC_OK;
+}
+
+/* The weight of the balance loss where none is given. */
+static double usual_aux(const struct method *m, const pesc_train_options *o)
+{
+    return strcmp(o->balance, "aux") == 0 && trains_routers(m, o) ? AUX_COEF : 0;
+}
+
 static pesc_status check_base_grads(const struct method *m, const pesc_train_options *o)
 {
     if (strcmp(o->base_grad_dtype, "fp8") != 0)
@@ -178,12 +259,17 @@ pesc_status method_spec(train_spec *out, expertcfg *own, pesc_train_options *o, 
     TRY(check_need(m, c));
     TRY(check_base_grads(m, o));
     TRY(read_own(own, m, o, c));
+    TRY(check_routers(m, o, c));
+    TRY(check_biases(m, c));
     take_experts(o, c, m->mixture);
     if (o->aux_coef < 0)
-        o->aux_coef = m->routers || m->mixture ? AUX_COEF : 0;
+        o->aux_coef = usual_aux(m, o);
     *out =
         (train_spec){ .adapters = m->adapters,
-                      .routers = m->routers,
+                      .routers = trains_routers(m, o),
+                      .biases = m->biases,
+                      .dense_router = strcmp(o->router_gradient, "dense") == 0,
+                      .balance_bias = strcmp(o->balance, "bias") == 0,
                       .experts = m->experts,
                       .base = m->base,
                       .own = m->own ? own : NULL,

@@ -220,7 +220,8 @@ static void add_weight(walk *w, const slot *s)
     memcpy(q.name, s->name, sizeof s->name);
     memcpy(q.ne, s->ne, sizeof q.ne);
     take_param(w, &q, more_of_stack(w, s), s->rule->flags & RULE_F32);
-    reach_layer(w, s);
+    if (!param_router_bias(s->rule)) /* it has no gradient */
+        reach_layer(w, s);
     w->p->flat = w->p->flat || !own_of(w, s);
     if (w->p->memory)
         place_weight(w, s, q);

@@ -51,7 +51,11 @@ enum {
 
 typedef struct train_spec {
     bool adapters, routers, experts;
-    bool base; /* all else: embeddings, norms, linears, shared experts, biases, head */
+    bool biases;       /* of linears and of experts, not of routers */
+    bool dense_router; /* routers learn from the outputs of all experts */
+    bool balance_bias; /* each expert has a bias in the choice, which router_bias.h moves: it is in
+                          the list, without a gradient */
+    bool base;         /* all else: embeddings, norms, linears, shared experts, biases, head */
     /* ESFT: these experts, and what else the file says; the four flags above are not looked at.
      * Borrowed for as long as the spec and all that was made from it live. NULL: none. */
     const expertcfg *own;

@@ -5,9 +5,11 @@ bool params_trains(const train_spec *s, const slot *t)
 {
     const tensor_rule *r = t->rule;
     if (param_router_bias(r))
-        return false;
+        return s->balance_bias;
     if (r->need & FACT_MOLORA)
-        return s->molora_experts > 0;
+        return s->molora_experts > 0 || (s->routers && param_group_of(r) == PARAM_ROUTER);
+    if (s->biases && param_linear_bias(r))
+        return true;
     if (s->own)
         return param_chosen(s->own, t);
     const bool by_group[PARAM_GROUPS] = { [PARAM_ADAPTER] = s->adapters,
@@ -82,15 +84,14 @@ backward_facts params_facts(const train_spec *s, int32_t first_layer)
 {
     return (backward_facts){ .first_layer = first_layer,
                              .fp8 = s->fp8_grads,
+                             .dense_router = s->dense_router,
                              .lora_dropout = s->lora_dropout,
                              .adapter_dropout = s->adapter_dropout,
                              .seed = s->seed };
 }
 
-void params_configure(config *c, const train_spec *s)
+static void configure_mixture(config *c, const train_spec *s)
 {
-    if (!s->molora_experts)
-        return;
     c->first_sparse = c->sparse_shift = 0;
     c->sparse_step = 1;
     c->moe = (moe_rule){ .kind = EXPERT_LORA,
@@ -102,6 +103,14 @@ void params_configure(config *c, const train_spec *s)
                                    .k_groups = 1 },
                          .expert_dim = s->lora_r,
                          .adapter_scale = s->lora_alpha / (float)s->lora_r };
+}
+
+void params_configure(config *c, const train_spec *s)
+{
+    if (s->molora_experts)
+        configure_mixture(c, s);
+    c->moe.added_bias = c->moe.added_bias || (s->balance_bias && !c->moe.has_bias);
+    c->moe.has_bias = c->moe.has_bias || s->balance_bias;
 }
 
 int64_t params_bytes(const params_size *z, dtype act_dt, int64_t processes)

@@ -9,6 +9,7 @@
 #include "train/settings.h"
 #include "attach/outline.h"
 
+#include <stdio.h>
 #include <string.h>
 
 pass_limits plan_limits(pesc_train_options *o, const device *dev)
@@ -174,6 +175,7 @@ static void fill_report(pesc_plan_report *out, outline *s, train_spec *spec, pes
     for (int g = 0; g < PARAM_GROUPS; g++)
         out->params_trained += (uint64_t)size.count[g];
     out->params_total = s->info.params_total;
+    snprintf(out->routers, sizeof out->routers, "%s", method_routers(spec, &s->shape.cfg));
     out->model = model_bytes(s, o->method);
     for (int32_t i = 0; s->layers && i < s->shape.cfg.n_layers; i++)
         out->sharded += s->layers[i];

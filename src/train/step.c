@@ -161,6 +161,7 @@ static pesc_status gradients(pesc_trainer *t, pesc_step *out)
         train_output got = { 0 };
         TRY(gradient_start(t->gradient, i, &in.first_micro_batch));
         in.aux_weight = (float)(balance_weight(t) * ((double)b.n_tokens / tokens));
+        in.z_weight = (float)(t->opt.router_z_coef * ((double)b.n_tokens / tokens));
         in.step = (uint64_t)t->state.step;
         in.micro = (uint64_t)i;
         in.layer_done = layer_done;
@@ -180,7 +181,7 @@ static pesc_status gradients(pesc_trainer *t, pesc_step *out)
     if (learns_preferences(t))
         out->ce = objective_value(&t->objective, &t->totals.preferences, &out->preference);
     out->aux = totals_aux(&t->totals);
-    out->loss = out->ce + balance_weight(t) * out->aux;
+    out->loss = out->ce + balance_weight(t) * out->aux + t->opt.router_z_coef * t->totals.z;
     return optimizer_norm(t->optim, &out->grad_norm);
 }
 
@@ -229,8 +230,9 @@ static pesc_status update(pesc_trainer *t, pesc_step *out)
         return refuse_step(t, out);
     TRY(verify(t, out));
     t->state.bad_in_row = 0;
+    TRY(router_bias_read(&t->router_bias, t->m));
     TRY(optimizer_step(t->optim, out->lr, ++t->state.applied));
-    return t->m->dev->op->sync(t->m->dev);
+    return router_bias_move(&t->router_bias, t->params, &t->totals, t->opt.bias_rate);
 }
 
 static void measure(pesc_trainer *t, pesc_step *out)

@@ -6,7 +6,7 @@
 
 /* A record: this, then the choices i64 [layers, experts], then f and P f32 [layers, 2, experts]. */
 typedef struct micro_record {
-    double ce;
+    double ce, z;
     int64_t finite;
     preference_sums preferences;
 } micro_record;
@@ -72,6 +72,7 @@ void totals_put(step_totals *r, int32_t micro, const train_output *got,
     micro_record *to = record_at(r, micro);
     memset(to, 0, r->records.bytes);
     to->ce = got->ce;
+    to->z = got->z;
     to->finite = got->finite;
     to->preferences = *preferences;
     for (int32_t l = 0; l < r->layers; l++) {
@@ -79,7 +80,7 @@ void totals_put(step_totals *r, int32_t micro, const train_output *got,
         if (got->counts)
             memcpy(choices_of(to) + l * e, got->counts + layer * e, (size_t)e * sizeof(int64_t));
         if (got->balance)
-            memcpy(balance_of(r, to) + l * 2 * e, got->balance + layer * (2 * e + 1),
+            memcpy(balance_of(r, to) + l * 2 * e, got->balance + layer * (2 * e + 2),
                    (size_t)(2 * e) * sizeof(float));
     }
 }
@@ -100,7 +101,7 @@ void totals_add(step_totals *r, const batch *b)
 {
     double tokens = (double)batch_tokens(b);
     int32_t n = r->layers * r->experts;
-    r->ce = 0;
+    r->ce = r->z = 0;
     r->finite = true;
     r->preferences = (preference_sums){ 0 };
     memset(r->chosen, 0, (size_t)n * sizeof *r->chosen);
@@ -110,6 +111,7 @@ void totals_add(step_totals *r, const batch *b)
         double part = (double)batch_micro(b, i).n_tokens / tokens;
         r->ce += from->ce;
         preference_sums_add(&r->preferences, &from->preferences);
+        r->z += part * from->z;
         r->finite = r->finite && from->finite;
         for (int32_t k = 0; k < n; k++)
             r->chosen[k] += choices_of(from)[k];

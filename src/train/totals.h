@@ -19,7 +19,7 @@ typedef struct step_totals {
     micro_records records;
     int32_t cap; /* of records */
     /* the sums */
-    double ce;
+    double ce, z;
     bool finite;
     preference_sums preferences;
     int64_t *chosen; /* [layers, experts] */

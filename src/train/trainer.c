@@ -172,6 +172,7 @@ static pesc_status open_all(pesc_trainer *t)
     TRY(open_params(t));
     TRY(open_pass(t));
     TRY(totals_open(&t->totals, t->m));
+    TRY(router_bias_open(&t->router_bias, t->params));
     TRY(watch_open(&t->watch, t->totals.sparse, t->totals.layers, t->totals.experts));
     t->bytes.total = t->bytes.model + t->bytes.trained + t->bytes.pass;
     count_flops(t);
@@ -251,6 +252,7 @@ static void release(pesc_trainer *t)
     mem_free(t->files.records);
     watch_close(&t->watch);
     totals_close(&t->totals);
+    router_bias_close(&t->router_bias, t->m->dev);
     rundir_close(t->files.dir, t->state.step == 0);
     t->m->in_training = false;
     mem_free(t);
@@ -290,6 +292,7 @@ pesc_status pesc_trainer_describe(const pesc_trainer *t, pesc_train_info *out)
     for (int g = 0; g < PARAM_GROUPS; g++)
         r.params_trained += (uint64_t)t->params->count[g];
     snprintf(r.method, sizeof r.method, "%s", t->opt.method);
+    snprintf(r.routers, sizeof r.routers, "%s", method_routers(&t->spec, &t->m->shape.cfg));
     snprintf(r.optimizer, sizeof r.optimizer, "%s", t->opt.optimizer);
     snprintf(r.checkpoint, sizeof r.checkpoint, "%s", t->files.resumed);
     ARGS_WRITE(out, &r);

@@ -10,6 +10,7 @@
 #include "train/checkpoint.h"
 #include "train/gradient.h"
 #include "train/reference.h"
+#include "train/router_bias.h"
 #include "train/schedule.h"
 #include "train/totals.h"
 #include "train/watch.h"
@@ -66,6 +67,7 @@ struct pesc_trainer {
     run_bytes bytes;
     run_speed speed;
     step_totals totals; /* of the last step */
+    router_bias router_bias;
     watch watch;
 };
 

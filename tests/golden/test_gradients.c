@@ -157,7 +157,8 @@ static void set_input(trial *t, int32_t n)
                            .targets = t->targets,
                            .weights = t->weights,
                            .n_targets = k,
-                           .aux_weight = 0.3F };
+                           .aux_weight = 0.3F,
+                           .z_weight = 0.02F };
 }
 
 static void open_trial(trial *t, const fixture *f)
@@ -194,7 +195,7 @@ static double loss_of(trial *t, bool train)
     size_t n = (size_t)(t->m->shape.cfg.n_layers * t->m->shape.cfg.moe.topk.n_experts);
     if (out.counts)
         memcpy(t->counts, out.counts, n * sizeof *out.counts);
-    return out.ce + (double)t->in.aux_weight * out.aux;
+    return out.ce + (double)t->in.aux_weight * out.aux + (double)t->in.z_weight * out.z;
 }
 
 /* The slope along `direction` (of length 1) at parameter q. False: a token went to another expert

@@ -77,8 +77,8 @@ void decode_nf4(double *out, const double *bytes, i64 n, bool rounded);
     X(topk_fwd) X(expert_remap) X(expert_sort) X(scatter_add) X(adapters_fwd) X(experts_fwd)       \
     X(xent_fwd) X(token_score) X(quantize_nf4)                                                     \
     X(rmsnorm_bwd) X(glu_bwd) X(act_bwd) X(attention_bwd) X(embed_bwd) X(gather_rows_bwd)          \
-    X(add_gated_bwd) X(sum_rows) X(topk_bwd) X(scatter_add_bwd) X(balance) X(xent_bwd)             \
-    X(dropout) X(sumsq) X(adamw)
+    X(add_gated_bwd) X(sum_rows) X(topk_bwd) X(topk_bwd_all) X(scatter_add_bwd) X(balance)         \
+    X(dot_rows) X(xent_bwd) X(dropout) X(sumsq) X(adamw)
 /* clang-format on */
 #define OP_TEST_DECLARE(name) extern const op_test test_##name;
 OP_TEST_MAP(OP_TEST_DECLARE)

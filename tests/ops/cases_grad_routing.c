@@ -65,11 +65,13 @@ static void grad_call(device *d, const params *p, const tensor *t)
                    .logits = t[LOGITS],
                    .share = t[SHARE],
                    .rule = rule_of(p),
-                   .balance = 0.5f };
+                   .balance = 0.5f,
+                   .z = p->cap };
     d->op->topk_bwd(d, &a);
 }
 
-/* sum of dgates times the gates of fixed choices, plus half the balance value; of row t alone */
+/* sum of dgates times the gates of fixed choices, plus half the balance value and cap times the z
+ * value; of row t alone */
 static double row_loss(const params *p, double **x, i64 t)
 {
     const double *z = x[LOGITS] + t * p->e, *ids = x[IDS] + t * p->k;
@@ -90,7 +92,7 @@ static double row_loss(const params *p, double **x, i64 t)
         }
     for (i64 e = 0; e < p->e && p->flag; e++)
         aux += x[SHARE][e] * exp(z[e]) / all / (double)p->t;
-    return sum + 0.5 * (double)p->e * aux;
+    return sum + 0.5 * (double)p->e * aux + (double)p->cap * log(all) * log(all) / (double)p->t;
 }
 
 static double grad_loss(const params *p, double **x)
@@ -132,8 +134,75 @@ const op_test test_topk_bwd = {
         { .t = 20, .e = 16, .k = 3, .scale = 1, .sigmoid = true },
         { .t = 20, .e = 16, .k = 3, .scale = 1, .after = true, .renormalise = true },
         { .t = 20, .e = 17, .k = 3, .scale = 1, .sigmoid = true, .after = true, .flag = true },
+        { .t = 20, .e = 8, .k = 2, .after = true, .scale = 1, .cap = 0.3f },
+        { .t = 7, .e = 60, .k = 4, .scale = 1, .flag = true, .cap = 2 },
     },
     .loss = grad_loss, .gradients = { { DLOGITS, LOGITS } }
+};
+/* clang-format on */
+
+/* Without ids all experts are chosen. */
+static void all_arrange(const params *p, double **x)
+{
+    for (i64 i = 0; i < p->t * p->k; i++)
+        x[IDS][i] = (double)(i % p->k);
+}
+
+static void all_call(device *d, const params *p, const tensor *t)
+{
+    topk_bwd a = { .dlogits = t[DLOGITS],
+                   .dgates = t[DGATES],
+                   .logits = t[LOGITS],
+                   .rule = rule_of(p),
+                   .z = p->cap };
+    d->op->topk_bwd(d, &a);
+}
+
+/* clang-format off */
+const op_test test_topk_bwd_all = {
+    "topk_bwd_all", grad_slots, all_arrange, all_call, grad_oracle, 4e-6,
+    .cases = {
+        { .t = 1, .e = 2, .k = 2, .after = true, .scale = 1 },
+        { .t = 20, .e = 8, .k = 8, .after = true, .scale = 1 },
+        { .t = 20, .e = 60, .k = 60, .scale = 1, .cap = 0.1f },
+        { .t = 20, .e = 16, .k = 16, .scale = 2.5f, .renormalise = true },
+        { .t = 20, .e = 17, .k = 17, .scale = 2.5f, .sigmoid = true, .renormalise = true },
+    },
+    .loss = grad_loss, .gradients = { { DLOGITS, LOGITS } }
+};
+/* clang-format on */
+
+/* ---- products of rows ---- */
+
+static int dot_slots(const params *p, slot *s)
+{
+    s[0] = (slot){ "y", SLOT_INOUT, DT_F32, .ne = { p->t, p->e } };
+    s[1] = (slot){ "a", SLOT_IN, p->x, .ne = { p->t, p->c } };
+    s[2] = (slot){ "b", SLOT_IN, p->w, .ne = { p->t, p->c } };
+    return 3;
+}
+
+static void dot_call(device *d, const params *p, const tensor *t)
+{
+    d->op->dot_rows(d, t[0], t[1], t[2], (int32_t)p->n, p->scale);
+}
+
+static void dot_oracle(const params *p, double **x)
+{
+    for (i64 t = 0; t < p->t; t++)
+        for (i64 i = 0; i < p->c; i++)
+            x[0][t * p->e + p->n] += (double)p->scale * x[1][t * p->c + i] * x[2][t * p->c + i];
+}
+
+/* clang-format off */
+const op_test test_dot_rows = {
+    "dot_rows", dot_slots, NULL, dot_call, dot_oracle, 4e-6,
+    .cases = {
+        { .t = 1, .e = 1, .c = 1, .scale = 1 },
+        { .t = 13, .e = 8, .n = 7, .c = 100, .scale = 0.25f, .x = DT_BF16 },
+        { .t = 5, .e = 3, .n = 1, .c = 257, .scale = 1, .w = DT_BF16 },
+        { .t = 70, .e = 17, .c = 64, .scale = 2, .x = DT_BF16, .w = DT_BF16 },
+    }
 };
 /* clang-format on */
 
@@ -142,7 +211,7 @@ const op_test test_topk_bwd = {
 static int balance_slots(const params *p, slot *s)
 {
     s[0] = (slot){ "share", SLOT_OUT, DT_F32, .ne = { 2, p->e } };
-    s[1] = (slot){ "aux", SLOT_OUT, DT_F32, .ne = { 1 } };
+    s[1] = (slot){ "aux", SLOT_OUT, DT_F32, .ne = { 2 } };
     s[2] = (slot){ "logits", SLOT_IN, DT_F32, .ne = { p->t, p->e } };
     s[3] = (slot){ "ids", SLOT_IN, DT_I32, .ne = { p->t, p->k }, FILL_INDEX, 1 };
     return 4;
@@ -165,11 +234,12 @@ static void balance_call(device *d, const params *p, const tensor *t)
 static void balance_oracle(const params *p, double **x)
 {
     memset(x[0], 0, (size_t)(2 * p->e) * sizeof(double));
-    x[1][0] = 0;
+    x[1][0] = x[1][1] = 0;
     for (i64 t = 0; t < p->t; t++) {
         double sum = 0;
         for (i64 e = 0; e < p->e; e++)
             sum += exp(x[2][t * p->e + e]);
+        x[1][1] += log(sum) * log(sum) / (double)p->t;
         for (i64 e = 0; e < p->e; e++)
             x[0][p->e + e] += exp(x[2][t * p->e + e]) / sum / (double)p->t;
         for (i64 j = 0; j < p->k; j++)

@@ -237,6 +237,38 @@ __global__ void scatter_bwd_kernel(const scatter_grads<D, Y, X> p)
         p.dgates[slot] = p.scale * dot;
 }
 
+/* y [rows,width]: y[t,column] += scale <a[t], b[t]>. A team for each row. */
+template <class A, class B> struct dot_args {
+    float *y;
+    const A *a; /* [rows,n] */
+    const B *b;
+    int64_t rows, n, width;
+    int32_t column;
+    float scale;
+    bool wide;
+};
+
+template <int TEAM, class A, class B> __global__ void dot_kernel(const dot_args<A, B> p)
+{
+    constexpr int W = vec_width<A, B>;
+    int64_t t = vec_row<TEAM>();
+    if (t >= p.rows)
+        return;
+    const A *a = p.a + t * p.n;
+    const B *b = p.b + t * p.n;
+    float dot = 0.0f;
+    vec_each_of_row<TEAM, W>(p.n, p.wide, [&](auto at) {
+        float u[W], v[W];
+        at.load(u, a);
+        at.load(v, b);
+        for (int j = 0; j < W; j++)
+            dot = fmaf(u[j], v[j], dot);
+    });
+    dot = vec_team_sum<TEAM>(dot);
+    if (threadIdx.x % TEAM == 0)
+        p.y[t * p.width + p.column] += p.scale * dot;
+}
+
 /* ---- biases ---- */
 
 /* The expert of row r. */
@@ -432,6 +464,23 @@ extern "C" void cuda_scatter_add_bwd(device *d, const scatter_bwd *a)
                                          wide };
             vec_launch(d, "scatter_add_bwd", vec_blocks(slots, VEC_THREADS / TEAM),
                        scatter_bwd_kernel<TEAM, D, Y, X>, p);
+        });
+    });
+}
+
+extern "C" void cuda_dot_rows(device *d, tensor y, tensor a, tensor b, int32_t column, float scale)
+{
+    int64_t n = tensor_cols(&a), rows = tensor_rows(&a);
+    vec_typed2(a.dt, b.dt, [&](auto u, auto v) {
+        typedef decltype(u) A;
+        typedef decltype(v) B;
+        bool wide = vec_aligned(a, b) && n % vec_width<A, B> == 0;
+        vec_teamed(n, [&](auto team) {
+            constexpr int TEAM = decltype(team)::size;
+            dot_args<A, B> p = { (float *)y.data, (A *)a.data, (B *)b.data, rows, n,
+                                 tensor_cols(&y), column,      scale,       wide };
+            vec_launch(d, "dot_rows", vec_blocks(rows, VEC_THREADS / TEAM), dot_kernel<TEAM, A, B>,
+                       p);
         });
     });
 }

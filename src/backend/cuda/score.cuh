@@ -7,7 +7,8 @@
 #include "backend/cuda/vec.cuh"
 #include "backend/cuda/vmath.cuh"
 
-__device__ inline void score_softmax(float *x, int32_t n)
+/* The softmax; returns the logarithm of the sum of the exponentials. */
+__device__ inline float score_softmax_lse(float *x, int32_t n)
 {
     int lane = threadIdx.x % WARP;
     float max = -CUDART_INF_F, sum = 0.0f;
@@ -24,6 +25,12 @@ __device__ inline void score_softmax(float *x, int32_t n)
     for (int32_t i = lane; i < n; i += WARP)
         x[i] /= sum;
     __syncwarp();
+    return max + logf(sum);
+}
+
+__device__ inline void score_softmax(float *x, int32_t n)
+{
+    score_softmax_lse(x, n);
 }
 
 __device__ inline void score_sigmoid(float *x, int32_t n)

@@ -28,7 +28,7 @@ extern const ops cpu_ops_base, cpu_ops_avx2, cpu_ops_avx512, cpu_ops_avx512_bf16
     X(topk_fwd) X(expert_remap) X(expert_sort) X(scatter_add) X(adapters_fwd) X(xent_fwd)          \
     X(token_score) X(quantize_nf4)                                                                 \
     X(rmsnorm_bwd) X(glu_bwd) X(act_bwd) X(attention_bwd) X(embed_bwd) X(gather_rows_bwd)          \
-    X(add_gated_bwd) X(sum_rows) X(topk_bwd) X(scatter_add_bwd) X(balance) X(xent_bwd)             \
+    X(add_gated_bwd) X(sum_rows) X(topk_bwd) X(scatter_add_bwd) X(balance) X(dot_rows) X(xent_bwd) \
     X(dropout) X(sumsq) X(adamw)
 /* clang-format on */
 

@@ -6,7 +6,8 @@
 
 #include <math.h>
 
-static inline void score_softmax(float *x, int32_t n)
+/* The softmax; returns the logarithm of the sum of the exponentials. */
+static inline float score_softmax_lse(float *x, int32_t n)
 {
     float max = -INFINITY, sum = 0.0f;
     for (int32_t i = 0; i < n; i++)
@@ -17,6 +18,12 @@ static inline void score_softmax(float *x, int32_t n)
         sum += x[i];
     for (int32_t i = 0; i < n; i++)
         x[i] /= sum;
+    return max + logf(sum);
+}
+
+static inline void score_softmax(float *x, int32_t n)
+{
+    score_softmax_lse(x, n);
 }
 
 static inline void score_sigmoid(float *x, int32_t n)

@@ -297,3 +297,27 @@ void OP(scatter_add_bwd)(device *d, const scatter_bwd *a)
     int64_t n = tensor_cols(&a->dy), k = tensor_cols(&a->gates);
     cpu_for(cpu_of(d), tensor_rows(&a->dy), cpu_step(n * k * 12), scatter_bwd_range, a);
 }
+
+typedef struct row_dots {
+    float *y; /* [rows,width] */
+    tensor a, b;
+    int64_t width, column;
+    float scale;
+} row_dots;
+
+static void dot_range(const void *ctx, int64_t begin, int64_t end, void *scratch)
+{
+    (void)scratch;
+    const row_dots *p = ctx;
+    int64_t n = tensor_cols(&p->a);
+    for (int64_t t = begin; t < end; t++)
+        p->y[t * p->width + p->column] +=
+            p->scale * vec_dot(vec_at_const(p->a.data, t * n, p->a.dt), p->a.dt,
+                               vec_at_const(p->b.data, t * n, p->b.dt), p->b.dt, n);
+}
+
+void OP(dot_rows)(device *d, tensor y, tensor a, tensor b, int32_t column, float scale)
+{
+    row_dots p = { y.data, a, b, tensor_cols(&y), column, scale };
+    cpu_for(cpu_of(d), tensor_rows(&a), cpu_step(tensor_cols(&a) * 8), dot_range, &p);
+}
