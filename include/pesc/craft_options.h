@@ -30,7 +30,17 @@
       "gates of adapters: the softmax of the k chosen logits, as in Mixtral, or the k largest of " \
       "the softmax of all logits, not renormalised, as in Switch")                                 \
     X(WORDS, layers, "all", NAMED("LIST"), 0, METHOD, "craft",                                     \
-      "layers that become sparse: all, or numbers and ranges that count from 0, such as 0-11,20")
+      "layers that become sparse: all, or numbers and ranges that count from 0, such as 0-11,20")  \
+    X(INT, granularity, "1", RANGE(1, 4096), 0, METHOD, "craft",                                   \
+      "upcycle: cut each copy of the FFN into G experts of 1/G of its width: experts G and top_k " \
+      "G, with the function of the dense model")                                                   \
+    X(INT, shared, "0", RANGE(0, 1), 0, METHOD, "craft",                                           \
+      "upcycle: 1 adds a copy of the FFN that every token takes, and that gives half of the "      \
+      "output")                                                                                    \
+    X(REAL, reinit, "0", RANGE(0, 1), 0, METHOD, "craft",                                          \
+      "upcycle: fraction of the hidden units of each expert that is drawn anew, with the mean and " \
+      "variance of the layer's matrix, so that experts differ (Drop-Upcycling); the function is "  \
+      "then no longer the dense model's")
 
 /* ---- pesc_export_options: merge and export ---- */
 

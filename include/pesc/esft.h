@@ -77,4 +77,23 @@ pesc_status pesc_esft_count(const char *model, const pesc_esft_choice *choice,
 pesc_status pesc_esft_apply(pesc_device *dev, const char *base_dir, const char *patch_dir,
                             const char *out_dir);
 
+/* Writes the base of a tuned model again, as a model directory: tuned_dir is what pesc_esft_apply()
+ * wrote, or a run of method esft or its checkpoint, all of which record their base; base_dir (NULL:
+ * the recorded one) is where it is now. Every tensor that is not one of the tuned experts must be
+ * the base's bit for bit, else it is another model's base and refused. The logits are compared with
+ * the base's on dev (NULL: they are not). */
+pesc_status pesc_esft_unapply(pesc_device *dev, const char *tuned_dir, const char *base_dir,
+                              const char *out_dir);
+
+typedef struct pesc_esft_prune_report {
+    size_t size;
+    int64_t layers, experts, kept;        /* experts of a layer: before, and after */
+    uint64_t params_before, params_after; /* of the whole model */
+    double lost; /* the scores of the dropped experts, a part of those of the layer, mean */
+} pesc_esft_prune_report;
+/* Writes a model of the same family that has the chosen experts alone, in the order in which they
+ * were: the choice has as many of each layer, at least as many as a token gets. ev may be NULL. */
+pesc_status pesc_esft_prune(const char *model, const pesc_esft_choice *choice, const char *out_dir,
+                            const pesc_events *ev, pesc_esft_prune_report *out);
+
 #endif

@@ -120,9 +120,12 @@ const command commands[] = {
                  "logits do not change, which is checked at the end. Kind upcycle makes full "
                  "copies of the FFN: Mixtral from a Llama, Mistral or Yi model, Qwen2-MoE or "
                  "Qwen3-MoE from a Qwen model; the logits are the same up to rounding. "
+                 "--granularity cuts each copy into narrower experts, --shared 1 adds a copy that "
+                 "every token takes, and --reinit makes the copies differ. "
                  "Weights are streamed: memory does not grow with the model.",
         .examples = "pesc craft ~/models/Yi-6B -o yi-8x6b --experts 8 --top-k 2 --adapter-dim 512\n"
-                    "pesc craft ~/models/Qwen2-1.5B -o qwen-4x1.5b --kind upcycle --experts 4\n",
+                    "pesc craft ~/models/Qwen2-1.5B -o qwen-4x1.5b --kind upcycle --experts 4\n"
+                    "pesc craft ~/models/Qwen3-0.6B -o fine --kind upcycle --experts 4 --granularity 8\n",
     },
     {
         .name = "merge", .job = "make", .synopsis = "MODEL -o DIR", .keys = { "model" }, .n_required = 1,
@@ -180,9 +183,9 @@ const command commands[] = {
                     "pesc train -c run/run.yaml -o again\n",
     },
     {
-        .name = "esft", .job = "tune", .synopsis = "score|select|apply INPUT... -o OUT",
+        .name = "esft", .job = "tune", .synopsis = "score|select|apply|unapply|prune INPUT... -o OUT",
         .keys = { "action", "inputs" }, .n_required = 1,
-        .actions = (const char *const[]){ "score", "select", "apply", NULL },
+        .actions = (const char *const[]){ "score", "select", "apply", "unapply", "prune", NULL },
         .summary = "find the experts a task uses, and tune only those", .run = cmd_esft,
         .about = "score runs records of a task through a mixture of experts, up to the last "
                  "router, and writes summary.json: for each layer and expert the fraction of "
@@ -191,13 +194,18 @@ const command commands[] = {
                  "add up to --p, writes them as expert_cfg.json for train --method esft, and "
                  "draws them (OUT with .svg and .png); with several summaries it takes the "
                  "experts that any of the tasks uses, and shows how many they have in common. "
-                 "apply writes a model with an expert patch applied. Both files are those of "
-                 "ESFT, byte for byte.",
+                 "apply writes a model with an expert patch applied, unapply the base of a tuned "
+                 "model again, and prune a smaller model without the experts that a task uses "
+                 "least. Both files are those of ESFT, byte for byte. With --background score also "
+                 "scores general data, and select takes experts by how much more the task uses "
+                 "them.",
         .examples = "pesc esft score ~/models/OLMoE --data law.jsonl -o scores/law\n"
                     "pesc esft select scores/law --metric token --p 0.2 -o expert_cfg.json\n"
                     "pesc esft select scores/law scores/intent --model ~/models/OLMoE -o both.json\n"
                     "pesc esft score --from-logs expert_scores/law -o scores/law\n"
-                    "pesc esft apply ~/models/OLMoE --patch run/latest -o olmoe-law\n",
+                    "pesc esft apply ~/models/OLMoE --patch run/latest -o olmoe-law\n"
+                    "pesc esft unapply olmoe-law -o olmoe\n"
+                    "pesc esft prune ~/models/OLMoE --scores scores/law --keep 32 -o olmoe-32\n",
     },
     {
         .name = "eval", .job = "judge", .synopsis = "MODEL... --tasks TASK...", .keys = { "models" },

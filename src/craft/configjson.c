@@ -173,11 +173,21 @@ static const struct {
     FACT("q_lora_rank", q_lora_rank),
 };
 
+/* In a mixture without a plain FFN no layer has that width. */
+static bool has_ffn(const config *c)
+{
+    bool plain = c->moe.kind != EXPERT_FFN;
+    for (int32_t l = 0; l < c->n_layers; l++)
+        plain = plain || !config_layer_sparse(c, l);
+    return plain;
+}
+
 static const char *first_difference(const config *a, const config *b)
 {
     for (size_t i = 0; i < sizeof facts / sizeof *facts; i++)
         if (memcmp((const char *)a + facts[i].at, (const char *)b + facts[i].at, facts[i].size) !=
-            0)
+                0 &&
+            (facts[i].at != offsetof(config, ffn_dim) || has_ffn(a)))
             return facts[i].key;
     for (int32_t l = 0; l < a->n_layers; l++)
         if (config_layer_window(a, l) != config_layer_window(b, l))

@@ -6,7 +6,26 @@
 #include "craft/camelidae.h"
 #include "craft/upcycle.h"
 
+#include <math.h>
 #include <string.h>
+
+/* Options that concern full experts alone. */
+static pesc_status check_upcycling(const pesc_craft_options *o)
+{
+    const struct {
+        const char *key;
+        bool given;
+    } rows[] = { { "granularity", o->granularity != 1 },
+                 { "shared", o->shared != 0 },
+                 { "reinit", o->reinit > 0 } };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (rows[i].given)
+            return fail(PESC_USAGE,
+                        "%s: is given with kind %s, whose experts are no copies of the FFN; leave "
+                        "it out, or give --kind upcycle",
+                        rows[i].key, o->kind);
+    return PESC_OK;
+}
 
 static pesc_status check_options(const pesc_craft_options *o, bool adapters)
 {
@@ -17,6 +36,8 @@ static pesc_status check_options(const pesc_craft_options *o, bool adapters)
                     (long long)o->top_k, (long long)o->experts);
     if (adapters && o->adapter_dim < 1)
         return fail(PESC_USAGE, "adapter_dim: found 0, expected at least 1");
+    if (adapters)
+        TRY(check_upcycling(o));
     if (!adapters && strcmp(o->activation, "gelu") != 0)
         return fail(PESC_USAGE,
                     "activation: found %s, but with kind upcycle there are no adapters: experts "
@@ -41,10 +62,38 @@ static pesc_status check_dense(const source_model *p)
     return source_model_check_no_lora(p);
 }
 
+/* What the logits of copies may differ by: the sum of their shards is rounded, and so is a factor
+ * on down that is no power of two, where down is stored in 16 bits. */
+static verify_rounding upcycle_rounding(const target_model *p)
+{
+    int exponent;
+    verify_rounding r = target_rounding(p);
+    bool exact = frexpf(p->plan.copies.down, &exponent) == 0.5F || p->plan.dt == DT_F32 ||
+                 (p->plan.dt == DT_COUNT && p->from.usual == DT_F32);
+    r = r == ROUNDING_NONE ? ROUNDING_F32 : r;
+    return r == ROUNDING_F32 && !exact ? ROUNDING_16 : r;
+}
+
+/* Units that are drawn anew change the function, as they are to. */
+static bool changes_function(const target_model *p)
+{
+    bool changes = redraw_count(p->plan.copies.reinit, p->cfg.moe.expert_dim) > 0;
+    if (changes)
+        log_notice("%s: %lld of the %d hidden units of each expert are drawn anew (reinit): the "
+                   "model does not compute what %s computes, and the logits are not compared",
+                   p->place, (long long)redraw_count(p->plan.copies.reinit, p->cfg.moe.expert_dim),
+                   p->cfg.moe.expert_dim, p->from.path);
+    return changes;
+}
+
 static pesc_status craft(target_model *p, const pesc_craft_options *o, bool adapters)
 {
     TRY(check_dense(&p->from));
-    upcycle_size full = { .experts = o->experts, .top_k = o->top_k };
+    upcycle_size full = { .experts = o->experts,
+                          .top_k = o->top_k,
+                          .granularity = o->granularity,
+                          .shared = o->shared != 0,
+                          .reinit = o->reinit };
     TRY(layers_read(&full.layers, "layers", o->layers, p->from.cfg.n_layers));
     camelidae_size size = { .experts = o->experts,
                             .top_k = o->top_k,
@@ -56,10 +105,9 @@ static pesc_status craft(target_model *p, const pesc_craft_options *o, bool adap
     TRY(adapters ? camelidae_configure(p, &size, false) : upcycle_configure(p, &full));
     p->plan.seed = (uint64_t)o->seed;
     TRY(target_write(p, o->tokenizer));
-    verify_rounding rounding = target_rounding(p);
-    if (!adapters && rounding == ROUNDING_NONE)
-        rounding = ROUNDING_F32; /* a weighted sum of equal experts is the FFN's output up to it */
-    return target_compare(p, &(target_check){ .wanted = o->check, .rounding = rounding });
+    return target_compare(
+        p, &(target_check){ .wanted = o->check && !changes_function(p),
+                            .rounding = adapters ? target_rounding(p) : upcycle_rounding(p) });
 }
 
 pesc_status pesc_craft(pesc_device *dev, const char *dense_dir, const char *out_dir,

@@ -34,16 +34,20 @@ bool stream_plain(dtype dt)
 typedef struct streamer {
     stream_sink to;
     thread_pool *pool;
-    device *dev;     /* for products; opened by the first LoRA */
-    uint64_t done;   /* bytes */
-    float *f32;      /* the piece of the tensor in hand */
-    void *out;       /* the same, encoded */
-    int64_t cap;     /* elements of both */
-    float *head;     /* rows of one head, while they are permuted */
-    atomic_bool bad; /* a number that no block format holds was met */
-    float *a, *b;    /* of its LoRA */
-    void *nf4;       /* its span */
-    float *run;      /* that rows are woven into */
+    device *dev;            /* for products; opened by the first LoRA */
+    uint64_t done;          /* bytes */
+    float *f32;             /* the piece of the tensor in hand */
+    void *out;              /* the same, encoded */
+    int64_t cap;            /* elements of both */
+    float *head;            /* rows of one head, while they are permuted */
+    atomic_bool bad;        /* a number that no block format holds was met */
+    float *a, *b;           /* of its LoRA */
+    float *source;          /* rows of stored matrices, before they are cut or added up */
+    uint8_t *redrawn;       /* units that are drawn anew */
+    const weight *measured; /* whose moments are known, which the copies of an FFN have in common */
+    redraw_moments moments;
+    void *nf4;  /* its span */
+    float *run; /* that rows are woven into */
 } streamer;
 
 /* ---- making and encoding, by all cores ---- */
@@ -53,12 +57,20 @@ typedef struct piece_job {
     const stream_row *row;
     dtype dt;
     int64_t first, n;
+    int64_t cols;
 } piece_job;
 
 static void piece_range(const piece_job *j, int64_t piece, int64_t *at, int64_t *n)
 {
     *at = piece * PIECE;
     *n = j->n - *at < PIECE ? j->n - *at : PIECE;
+}
+
+/* Of the random numbers of a tensor, the one that element i has. */
+static uint64_t drawn_index(const piece_job *j, int64_t i)
+{
+    const int64_t repeat = j->row->repeat;
+    return (uint64_t)(repeat > 1 ? i / j->cols / repeat * j->cols + i % j->cols : i);
 }
 
 static void make_piece(void *ctx, int64_t piece, int worker)
@@ -68,11 +80,10 @@ static void make_piece(void *ctx, int64_t piece, int worker)
     int64_t at, n;
     piece_range(j, piece, &at, &n);
     float *x = j->st->f32 + at;
-    for (int64_t i = 0; i < n; i++)
-        x[i] =
-            j->row->kind == STREAM_ZERO
-                ? 0
-                : (2 * rng_uniform(j->row->key, (uint64_t)(j->first + at + i)) - 1) * j->row->bound;
+    for (int64_t i = 0; i < n; i++) {
+        float u = rng_uniform(j->row->key, drawn_index(j, j->first + at + i));
+        x[i] = j->row->kind == STREAM_ZERO ? 0 : (2 * u - 1) * j->row->bound;
+    }
 }
 
 static void round_piece(void *ctx, int64_t piece, int worker)
@@ -118,14 +129,28 @@ static pesc_status read_matrix(float **out, const weight *w)
     return weights_read_f32(w, 0, n, *out);
 }
 
-/* Rows [first, first + rows) of W += scale * B A. */
-static pesc_status fold(streamer *st, const peft_lora *l, int64_t first, int64_t rows)
+static void forget_lora(streamer *st)
+{
+    mem_free(st->a);
+    mem_free(st->b);
+    st->a = st->b = NULL;
+}
+
+static pesc_status take_lora(streamer *st, const peft_lora *l)
+{
+    forget_lora(st);
+    TRY(read_matrix(&st->a, l->a));
+    return read_matrix(&st->b, l->b);
+}
+
+/* Rows [first, first + rows) of W, at x, += scale * B A. */
+static pesc_status fold(streamer *st, const peft_lora *l, float *x, int64_t first, int64_t rows)
 {
     int64_t r = l->a->ne[0], cols = l->a->ne[1];
     if (!st->dev)
         TRY(pesc_device_open(&st->dev, "cpu"));
     mm m = { .layout = MM_NN, .scale = l->scale, .accumulate = true };
-    m.out = (tensor){ .data = st->f32, .dt = DT_F32, .nd = 2, .ne = { rows, cols } };
+    m.out = (tensor){ .data = x, .dt = DT_F32, .nd = 2, .ne = { rows, cols } };
     m.a = (tensor){ .data = st->b + first * r, .dt = DT_F32, .nd = 2, .ne = { rows, r } };
     m.b = (tensor){ .data = st->a, .dt = DT_F32, .nd = 2, .ne = { r, cols } };
     st->dev->op->matmul(st->dev, &m);
@@ -138,7 +163,7 @@ static bool as_it_is(const stream_row *r, dtype dt)
 {
     return r->kind == STREAM_STORED && r->stored->dt == dt && r->stored->unpermute_heads == 0 &&
            r->through == DT_F32 && !r->lora && !r->permute_heads && !r->join && r->plus == 0 &&
-           r->times == 0;
+           r->times == 0 && !r->cut.cols && !r->mean && !r->redraw.n && !r->picked;
 }
 
 static pesc_status copy(streamer *st, const weight *w, uint64_t total)
@@ -188,13 +213,75 @@ static pesc_status prepare(streamer *st, const stream_row *r, int64_t unit, int6
         return fail_nomem("writing a model", (size_t)unit * sizeof *st->head);
     if (r->through == DT_NF4)
         TRY(quantise(st, r));
-    if (!r->lora)
-        return PESC_OK;
-    TRY(read_matrix(&st->a, r->lora->a));
-    return read_matrix(&st->b, r->lora->b);
+    if (r->cut.cols || r->mean) {
+        int64_t room = r->cut.cols > *chunk ? r->cut.cols : *chunk;
+        st->source = mem_aligned((size_t)room * sizeof *st->source);
+        if (!st->source)
+            return fail_nomem("writing a model", (size_t)room * sizeof *st->source);
+    }
+    return r->lora ? take_lora(st, r->lora) : PESC_OK;
 }
 
-static pesc_status produce(streamer *st, const piece_job *j, int64_t total, int64_t cols)
+/* Which units are drawn anew, and from which distribution. */
+static pesc_status prepare_redraw(streamer *st, const stream_row *r, int64_t rows, int64_t cols)
+{
+    if (!r->redraw.n)
+        return PESC_OK;
+    TRY(redraw_units(&st->redrawn, &r->redraw, r->redraw.columns ? cols : rows));
+    if (st->measured != r->stored)
+        TRY(redraw_measure(&st->moments, r->stored));
+    st->measured = r->stored;
+    return PESC_OK;
+}
+
+/* Whole rows of the stored matrix are read, with their LoRA, since blocks and LoRA have no columns.
+ */
+static pesc_status produce_cut(streamer *st, const piece_job *j)
+{
+    const stream_row *r = j->row;
+    const stream_cut *c = &r->cut;
+    const int64_t first = c->row + j->first / j->cols, rows = j->n / j->cols;
+    const int64_t at_once = c->cols < CHUNK ? CHUNK / c->cols : 1;
+    for (int64_t i = 0, n; i < rows; i += n) {
+        n = rows - i < at_once ? rows - i : at_once;
+        TRY(weights_read_f32(r->stored, (first + i) * c->cols, n * c->cols, st->source));
+        if (r->lora)
+            TRY(fold(st, r->lora, st->source, first + i, n));
+        for (int64_t k = 0; k < n * j->cols; k++)
+            st->f32[i * j->cols + k] =
+                c->scale * st->source[k / j->cols * c->cols + c->col + k % j->cols];
+    }
+    return PESC_OK;
+}
+
+static pesc_status produce_picked(streamer *st, const piece_job *j)
+{
+    const stream_row *r = j->row;
+    for (int64_t at = 0; at < j->n; at += r->each)
+        TRY(weights_read_f32(r->stored, r->picked[(j->first + at) / r->each] * r->each, r->each,
+                             st->f32 + at));
+    return PESC_OK;
+}
+
+static pesc_status produce_mean(streamer *st, const piece_job *j)
+{
+    const stream_row *r = j->row;
+    const float share = 1 / (float)r->n_mean;
+    memset(st->f32, 0, (size_t)j->n * sizeof *st->f32);
+    for (int32_t i = 0; i < r->n_mean; i++) {
+        const stream_part *part = &r->mean[i];
+        TRY(weights_read_f32(part->stored, j->first, j->n, st->source));
+        if (part->lora) {
+            TRY(take_lora(st, part->lora));
+            TRY(fold(st, part->lora, st->source, j->first / j->cols, j->n / j->cols));
+        }
+        for (int64_t k = 0; k < j->n; k++)
+            st->f32[k] += share * st->source[k];
+    }
+    return PESC_OK;
+}
+
+static pesc_status produce_whole(streamer *st, const piece_job *j, int64_t total)
 {
     const stream_row *r = j->row;
     if (r->through == DT_NF4)
@@ -209,7 +296,20 @@ static pesc_status produce(streamer *st, const piece_job *j, int64_t total, int6
         st->f32[i] += r->plus;
     for (int64_t i = 0; r->times != 0 && i < j->n; i++)
         st->f32[i] *= r->times;
-    return r->lora ? fold(st, r->lora, j->first / cols, j->n / cols) : PESC_OK;
+    return r->lora ? fold(st, r->lora, st->f32, j->first / j->cols, j->n / j->cols) : PESC_OK;
+}
+
+static pesc_status produce(streamer *st, const piece_job *j, int64_t total)
+{
+    const stream_row *r = j->row;
+    TRY(r->cut.cols ? produce_cut(st, j)
+        : r->mean   ? produce_mean(st, j)
+        : r->picked ? produce_picked(st, j)
+                    : produce_whole(st, j, total));
+    if (r->redraw.n)
+        redraw_apply(&r->redraw, st->redrawn, st->moments,
+                     (redraw_rows){ st->f32, j->first / j->cols, j->n / j->cols, j->cols });
+    return PESC_OK;
 }
 
 /* Row j * half + i of a head goes to row 2 * i + j: the two halves of a head are interleaved. */
@@ -247,8 +347,9 @@ static pesc_status weave(streamer *st, const stream_row *r, const safetensors_sp
     TRY(prepare(st, r, to->elements, &chunk));
     if (!st->run && !(st->run = mem_alloc((size_t)to->elements, sizeof *st->run)))
         return fail_nomem("writing a model", (size_t)to->elements * sizeof *st->run);
-    piece_job j = { st, r, spec->dt, 0, total };
-    TRY(produce(st, &j, total, cols));
+    piece_job j = { st, r, spec->dt, 0, total, cols };
+    TRY(prepare_redraw(st, r, total / cols, cols));
+    TRY(produce(st, &j, total));
     for (int64_t k = 0; k < total; k++) {
         int64_t i = k / cols;
         st->run[to->base + i / to->group * to->group_step + i % to->group * to->row_step +
@@ -273,10 +374,11 @@ static pesc_status convert(streamer *st, const stream_row *r, const safetensors_
         cols = total / spec->ne[0]; /* of a bias: 1 */
     int64_t head = r->permute_heads ? total / r->permute_heads : cols;
     TRY(prepare(st, r, head, &chunk));
+    TRY(prepare_redraw(st, r, total / cols, cols));
     for (int64_t first = 0; first < total; first += chunk) {
         int64_t left = total - first;
-        piece_job j = { st, r, spec->dt, first, left < chunk ? left : chunk };
-        TRY(produce(st, &j, total, cols));
+        piece_job j = { st, r, spec->dt, first, left < chunk ? left : chunk, cols };
+        TRY(produce(st, &j, total));
         if (r->permute_heads)
             permute(st, j.n, head, cols);
         TRY(put(st, &j, spec->name, all_bytes));
@@ -288,11 +390,13 @@ static pesc_status convert(streamer *st, const stream_row *r, const safetensors_
 
 static void forget(streamer *st)
 {
-    mem_free(st->a);
-    mem_free(st->b);
+    forget_lora(st);
     mem_free(st->nf4);
     mem_free(st->head);
-    st->a = st->b = st->head = NULL;
+    mem_free(st->source);
+    mem_free(st->redrawn);
+    st->head = st->source = NULL;
+    st->redrawn = NULL;
     st->nf4 = NULL;
 }
 

@@ -3,7 +3,7 @@
 #ifndef PESC_CRAFT_STREAM_H
 #define PESC_CRAFT_STREAM_H
 
-#include "base/rng.h"
+#include "craft/redraw.h"
 #include "format/peft.h"
 #include "format/safetensors.h"
 
@@ -18,11 +18,32 @@ typedef struct stream_join {
     bool last;        /* the run is complete */
 } stream_join;
 
+/* What is read of a stored matrix: rows from `row` on, and of each as many columns as the tensor
+ * has, from `col` on, times `scale`. */
+typedef struct stream_cut {
+    int64_t row, col;
+    int64_t cols; /* of the stored matrix; 0: all of it is read, as it is */
+    float scale;
+} stream_cut;
+
+/* A stored tensor, and the LoRA that is folded into it. */
+typedef struct stream_part {
+    const weight *stored;
+    const peft_lora *lora; /* NULL: none */
+} stream_part;
+
 typedef struct stream_row {
     stream_kind kind;
     const weight *stored;
-    rng_key key; /* uniform: (2 u - 1) * bound, u the key's numbers */
+    stream_cut cut;
+    const stream_part *mean; /* the tensor is the mean of these; NULL: it is not */
+    int32_t n_mean;
+    redraw_rule redraw;
+    const int32_t *picked; /* stored experts, in the order of the tensor's; NULL: all */
+    int64_t each;          /* elements of one expert, with `picked` */
+    rng_key key;           /* uniform: (2 u - 1) * bound, u the key's numbers */
     float bound;
+    int64_t repeat;          /* uniform: so many rows side by side have the numbers of one row */
     dtype through;           /* nf4 or bf16: stored numbers are rounded so first; f32: not */
     bool double_quant;       /* with nf4 */
     const peft_lora *lora;   /* then scale B A is added; NULL: none */

@@ -5,6 +5,7 @@
 
 #include "craft/tensor_plan.h"
 #include "craft/verify.h"
+#include "format/patch.h"
 
 typedef struct target_model {
     source_model from;
@@ -20,6 +21,7 @@ typedef struct target_model {
     bind_source held;       /* and how its weights are held then, where it is a run's model */
     device *dev;            /* that compares; borrowed */
     pesc_logit_check check; /* the comparison */
+    const patch *applied;   /* that is being applied; NULL: none */
     pesc_status (*write_more)(
         const struct target_model *p); /* files of a target's own; NULL: none */
 } target_model;

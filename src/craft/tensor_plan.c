@@ -7,6 +7,7 @@
 #include "format/modeldir.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #define BLOCK(field) offsetof(block, field)
@@ -16,7 +17,8 @@ static const struct made {
     expert_kind kind;
     size_t field;
     stream_kind how;
-    size_t copy_of; /* STREAM_STORED: the field of the dense layer */
+    size_t copy_of; /* STREAM_STORED: the field of the dense layer; of a zero shared expert that
+                       which it has where it is a copy too */
 } made[] = {
     { EXPERT_ADAPTER, BLOCK(moe.router), STREAM_UNIFORM, 0 },
     { EXPERT_ADAPTER, BLOCK(moe.down), STREAM_UNIFORM, 0 },
@@ -25,10 +27,11 @@ static const struct made {
     { EXPERT_FFN, BLOCK(moe.gate), STREAM_STORED, BLOCK(ffn.gate.w) },
     { EXPERT_FFN, BLOCK(moe.up), STREAM_STORED, BLOCK(ffn.up.w) },
     { EXPERT_FFN, BLOCK(moe.down), STREAM_STORED, BLOCK(ffn.down.w) },
-    { EXPERT_FFN, BLOCK(moe.shared.gate.w), STREAM_ZERO, 0 },
-    { EXPERT_FFN, BLOCK(moe.shared.up.w), STREAM_ZERO, 0 },
-    { EXPERT_FFN, BLOCK(moe.shared.down.w), STREAM_ZERO, 0 },
+    { EXPERT_FFN, BLOCK(moe.shared.gate.w), STREAM_ZERO, BLOCK(ffn.gate.w) },
+    { EXPERT_FFN, BLOCK(moe.shared.up.w), STREAM_ZERO, BLOCK(ffn.up.w) },
+    { EXPERT_FFN, BLOCK(moe.shared.down.w), STREAM_ZERO, BLOCK(ffn.down.w) },
     { EXPERT_FFN, BLOCK(moe.shared_gate), STREAM_ZERO, 0 },
+    { EXPERT_FFN, BLOCK(moe.router_bias), STREAM_ZERO, 0 },
 };
 
 _Static_assert(sizeof *((tensor_list *)0)->names == sizeof((slot *)0)->name, "names of slots fit");
@@ -53,6 +56,32 @@ static const weight *of_field(const source_model *p, int32_t layer, size_t field
     return NULL;
 }
 
+/* The part of the source's matrix that an expert has, and its units that are drawn anew. */
+static void cut_expert(const tensor_plan *r, const slot *s, stream_row *row)
+{
+    const expert_copies *c = &r->copies;
+    const int64_t width = r->target->moe.expert_dim, shard = s->expert % c->granularity;
+    const bool down = s->rule->offset == BLOCK(moe.down);
+    char name[64];
+    if (c->granularity > 1 || (down && c->down != 1))
+        row->cut = (stream_cut){ .row = down ? 0 : shard * width,
+                                 .col = down ? shard * width : 0,
+                                 .cols = row->stored->ne[1],
+                                 .scale = down ? c->down : 1 };
+    snprintf(name, sizeof name, "units of expert %d of layer %d", s->expert, s->layer);
+    row->redraw = (redraw_rule){ .units = stream_key(r->seed, name),
+                                 .numbers = row->key,
+                                 .n = redraw_count(c->reinit, width),
+                                 .columns = down };
+}
+
+static void copy_shared(const tensor_plan *r, const slot *s, stream_row *row)
+{
+    row->kind = STREAM_STORED;
+    if (s->rule->offset == BLOCK(moe.shared.down.w) && r->copies.shared_down != 1)
+        row->cut = (stream_cut){ .cols = s->ne[1], .scale = r->copies.shared_down };
+}
+
 static void fill_made(const tensor_plan *r, const slot *s, stream_row *row)
 {
     size_t i = 0, n = sizeof made / sizeof *made;
@@ -62,9 +91,14 @@ static void fill_made(const tensor_plan *r, const slot *s, stream_row *row)
     row->kind = made[i].how;
     row->bound = 1 / sqrtf((float)r->target->dim);
     row->key = stream_key(r->seed, s->name);
+    row->repeat = r->copies.granularity; /* the shards of a copy have one row of the router */
+    if (row->kind == STREAM_ZERO && r->copies.shared && made[i].copy_of)
+        copy_shared(r, s, row);
     if (row->kind == STREAM_STORED)
         row->stored = of_field(r->from, s->layer, made[i].copy_of);
     ASSERT(row->kind != STREAM_STORED || row->stored);
+    if (made[i].how == STREAM_STORED)
+        cut_expert(r, s, row);
 }
 
 /* Norms, biases and routers keep their dtype: all of pesc reads them as f32. A stack of which some
@@ -105,11 +139,31 @@ static dtype rounded_through(const tensor_plan *r, const slot *s, const stream_r
     return rounds && list->held != row->stored->dt ? list->held : DT_F32;
 }
 
+/* The experts that the target has of the source's: a matrix is another one's, a tensor of numbers
+ * for all experts, such as the router, has the rows of those alone. */
+static void pick_experts(const tensor_plan *r, const slot *s, stream_row *row)
+{
+    const int64_t n = r->target->moe.topk.n_experts;
+    if (s->layer < 0 || !config_layer_sparse(r->target, s->layer))
+        return;
+    const int32_t *picked = r->picked + s->layer * n;
+    slot of = *s;
+    if (s->expert >= 0) {
+        slot_set_expert(&of, picked[s->expert]);
+        row->stored = bind_find(&r->from->cfg, r->from->dir->ws, &of);
+    } else if (strchr(s->rule->shape, 'E')) {
+        row->picked = picked;
+        row->each = slot_count(s) / n;
+    }
+}
+
 static pesc_status add_slot(tensor_list *list, const tensor_plan *r, const slot *s)
 {
     stream_row *row = &list->rows[list->n];
     *row = (stream_row){ .kind = STREAM_STORED };
     row->stored = bind_find(&r->from->cfg, r->from->dir->ws, s);
+    if (r->picked)
+        pick_experts(r, s, row);
     if (!row->stored)
         fill_made(r, s, row);
     bool adapted = s->rule->flags & RULE_LINEAR || s->rule->need & FACT_EXPERT;

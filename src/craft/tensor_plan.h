@@ -3,7 +3,8 @@
  * The slots of the target's configuration are walked. A tensor that the source has is copied, bit
  * for bit where it keeps its dtype; one that it has not is made as tensor_plan.c's table says:
  * routers and adapter_down U(-1/sqrt C, 1/sqrt C), adapter_up and shared experts zero, experts
- * copies of the source's FFN. A LoRA is folded in on the way: W + scale B A, in f32.
+ * copies of the source's FFN, or of shards of it (expert_copies). A LoRA is folded in on the way: W
+ * + scale B A, in f32.
  *
  * Tensors are streamed piece by piece: memory does not grow with the model. (Going through NF4
  * takes one matrix.) Made numbers depend on the seed, the tensor's name and the index only. */
@@ -14,8 +15,19 @@
 #include "craft/source_model.h"
 #include "craft/stream.h"
 
+/* How full experts are made of the source's FFN: expert e is shard e % granularity of copy
+ * e / granularity, whose rows of gate and up and columns of down follow each other. */
+typedef struct expert_copies {
+    int64_t granularity; /* experts that one copy is cut into */
+    float down;          /* factor on the down of an expert */
+    bool shared;         /* the shared expert is a copy too; else it is zero */
+    float shared_down;   /* factor on its down */
+    double reinit;       /* share of the hidden units of an expert that is drawn anew */
+} expert_copies;
+
 typedef struct tensor_plan {
     const source_model *from;
+    expert_copies copies;    /* where the target has full experts that the source has not */
     const config *target;    /* whose tensors are written */
     const char *dir;         /* that is written, */
     const char *place;       /* and what it will be called, for messages */
@@ -25,6 +37,8 @@ typedef struct tensor_plan {
     const weights *over;     /* tensors in the place of the source's, in its dtypes; NULL: none */
     const bind_source *held; /* stored numbers are rounded first as they are held so; NULL: not */
     bool double_quant;       /* with that in nf4 */
+    const int32_t *picked;   /* [n_layers, experts of the target]: the source's experts that it has;
+                                NULL: all of them */
     bool bare_experts;       /* sparsetral's names: experts.3, not experts.expert_3 */
 } tensor_plan;
 

@@ -181,35 +181,51 @@ static pesc_status add_record(scorer *s, uint64_t index)
     return PESC_OK;
 }
 
-/* Records are drawn without replacement until there are enough tokens. */
+/* Draws records without replacement until they have the tokens that were asked for, or there are no
+ * more: then all that there are are wanted. *n: records before, and how many are drawn. */
+static pesc_status draw_records(scorer *s, uint64_t seed, uint32_t *order, uint64_t *n)
+{
+    const uint64_t all = *n;
+    rng_key key = { seed, rng_stream(5, 0, 0) };
+    uint64_t tokens = 0, i = 0;
+    for (uint64_t k = 0; k < all; k++)
+        order[k] = (uint32_t)k;
+    for (; i < all && tokens < s->wanted; i++) {
+        const sequence *samples;
+        size_t n_samples;
+        uint64_t j = i + rng_below(key, i, all - i);
+        uint32_t drawn = order[j];
+        order[j] = order[i];
+        order[i] = drawn;
+        TRY(dataset_samples(s->data, drawn, &samples, &n_samples));
+        for (size_t k = 0; k < n_samples; k++)
+            tokens += (uint64_t)samples[k].n;
+    }
+    *n = i;
+    if (tokens == 0)
+        return fail(PESC_FORMAT, "the data has no tokens");
+    if (tokens < s->wanted)
+        log_notice("the data has %llu tokens, %llu were asked for: all are scored",
+                   (unsigned long long)tokens, (unsigned long long)s->wanted);
+    s->wanted = tokens < s->wanted ? tokens : s->wanted;
+    return PESC_OK;
+}
+
 static pesc_status score_records(scorer *s, uint64_t seed)
 {
     uint64_t n = dataset_count(s->data);
-    rng_key key = { seed, rng_stream(5, 0, 0) };
     if (n > UINT32_MAX)
         return fail(PESC_UNSUPPORTED, "the data has more than 2^32 records");
     uint32_t *order = mem_alloc(n, sizeof *order);
     if (!order)
         return fail_nomem("the order of records", n * sizeof *order);
-    for (uint32_t i = 0; i < n; i++)
-        order[i] = i;
-    pesc_status st = PESC_OK;
-    for (uint64_t i = 0; st == PESC_OK && i < n && s->tokens < s->wanted; i++) {
-        uint64_t j = i + rng_below(key, i, n - i);
-        uint32_t drawn = order[j];
-        order[j] = order[i];
-        st = add_record(s, drawn);
-    }
+    pesc_status st = draw_records(s, seed, order, &n);
+    for (uint64_t i = 0; st == PESC_OK && i < n; i++)
+        st = add_record(s, order[i]);
     mem_free(order);
     TRY(st);
     TRY(pack_flush(s->pack, run_packed, s));
-    TRY(end_round(s));
-    if (s->tokens == 0)
-        return fail(PESC_FORMAT, "the data has no tokens");
-    if (s->tokens < s->wanted)
-        log_notice("the data has %llu tokens, %llu were asked for: all are scored",
-                   (unsigned long long)s->tokens, (unsigned long long)s->wanted);
-    return PESC_OK;
+    return end_round(s);
 }
 
 static pesc_status open_scorer(scorer *s, const pesc_esft_score_options *o)

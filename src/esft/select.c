@@ -4,7 +4,10 @@
  * order of their numbers; they are taken until the scores taken add up to p. The test comes before
  * the addition, so the last one reaches p, and where all scores together do not, all are taken.
  * A budget takes the best experts of all layers instead, or of those that p took. Random experts
- * are what a choice is compared with. */
+ * are what a choice is compared with.
+ *
+ * Against a background experts come in the order of their score divided by that on general data,
+ * and those below a floor are not taken: what a task uses much is often what all data uses. */
 #include "arch/family.h"
 #include "arch/info.h"
 #include "arch/param_group.h"
@@ -49,10 +52,17 @@ void pesc_esft_choice_free(pesc_esft_choice *c)
 /* ---- the rule ---- */
 
 typedef struct ranked {
-    double score;
+    double score; /* or what else they are ranked by */
     size_t layer; /* index */
     int32_t expert;
 } ranked;
+
+/* What experts are ranked by, [n_layers, n_experts]: their scores, or their ratios to those of a
+ * background. */
+typedef struct ranking {
+    const double *by;
+    ranked *list; /* [n_layers * n_experts]: room */
+} ranking;
 
 /* Highest score first; ties in the order of layers, then of experts. */
 static int best_first(const void *a, const void *b)
@@ -73,23 +83,20 @@ static void take_expert(pesc_esft_choice *c, const ranked *r)
     c->total++;
 }
 
-static ranked *rank_layer(const pesc_esft_choice *c, size_t layer, ranked *list)
-{
-    for (size_t e = 0; e < c->n_experts; e++)
-        list[e] = (ranked){ c->scores[layer * c->n_experts + e], layer, (int32_t)e };
-    qsort(list, c->n_experts, sizeof *list, best_first);
-    return list;
-}
+/* What is ranked below 0 is never taken. */
+enum { NEVER = -1 };
 
-/* p < 0: everything, in order. Returns whether the scores reached p. */
-static bool take_layer(pesc_esft_choice *c, size_t layer, double p, ranked *list)
+/* p < 0: everything, in order; most: at most so many. Returns whether the scores reached p. */
+static bool take_layer(pesc_esft_choice *c, size_t layer, double p, size_t most, ranking r)
 {
     double sum = 0;
-    rank_layer(c, layer, list);
-    size_t i = 0;
-    for (; i < c->n_experts && (p < 0 || sum < p); i++) {
-        take_expert(c, &list[i]);
-        sum += list[i].score;
+    const size_t row = layer * c->n_experts;
+    for (size_t e = 0; e < c->n_experts; e++)
+        r.list[e] = (ranked){ r.by[row + e], layer, (int32_t)e };
+    qsort(r.list, c->n_experts, sizeof *r.list, best_first);
+    for (size_t i = 0; i < most && r.list[i].score != NEVER && (p < 0 || sum < p); i++) {
+        take_expert(c, &r.list[i]);
+        sum += c->scores[row + (size_t)r.list[i].expert];
     }
     return sum >= p;
 }
@@ -102,14 +109,18 @@ static double layer_sum(const pesc_esft_choice *c, size_t layer)
     return sum;
 }
 
-static void take_by_p(pesc_esft_choice *c, double p, bool relative, ranked *list)
+static void take_by_p(pesc_esft_choice *c, double p, bool relative, ranking r)
 {
     size_t short_of = 0, example = 0;
     for (size_t l = 0; l < c->n_layers; l++)
-        if (!take_layer(c, l, relative ? p * layer_sum(c, l) : p, list)) {
+        if (!take_layer(c, l, relative ? p * layer_sum(c, l) : p, c->n_experts, r)) {
             example = short_of++ ? example : l;
         }
-    if (short_of)
+    if (short_of && r.by != c->scores)
+        log_notice("in %zu of %zu layers the scores of the experts above the floor are together "
+                   "less than p, so all of these are chosen (layer %d: %d experts)",
+                   short_of, c->n_layers, c->layers[example], c->counts[example]);
+    else if (short_of)
         log_notice("in %zu of %zu layers all scores together are less than p, so all %zu experts "
                    "are chosen (layer %d: %.4f)",
                    short_of, c->n_layers, c->n_experts, c->layers[example], layer_sum(c, example));
@@ -117,12 +128,13 @@ static void take_by_p(pesc_esft_choice *c, double p, bool relative, ranked *list
 
 /* The best `budget` of what is chosen, whichever layer they are in; an expert that was never used
  * is not among them. */
-static void keep_best(pesc_esft_choice *c, int64_t budget, ranked *list)
+static void keep_best(pesc_esft_choice *c, int64_t budget, ranking r)
 {
     size_t n = 0;
+    ranked *list = r.list;
     for (size_t i = 0; i < c->n_layers * c->n_experts; i++)
         if (c->chosen[i] && c->scores[i] > 0)
-            list[n++] = (ranked){ c->scores[i], i / c->n_experts, (int32_t)(i % c->n_experts) };
+            list[n++] = (ranked){ r.by[i], i / c->n_experts, (int32_t)(i % c->n_experts) };
     qsort(list, n, sizeof *list, best_first);
     memset(c->chosen, 0, c->n_layers * c->n_experts * sizeof *c->chosen);
     memset(c->counts, 0, c->n_layers * sizeof *c->counts);
@@ -163,25 +175,84 @@ static pesc_status take_random(pesc_esft_choice *c, const pesc_esft_select_optio
     return PESC_OK;
 }
 
+/* ---- a background ---- */
+
+/* The smallest score that is not zero, as they are rounded. */
+static const double least_score = 1e-4;
+
+/* ratio [n_layers, n_experts]: NEVER below the floor. */
+static void take_ratios(double *ratio, const pesc_esft_choice *c, const double *background,
+                        double floor)
+{
+    for (size_t i = 0; i < c->n_layers * c->n_experts; i++) {
+        double even = layer_sum(c, i / c->n_experts) / (double)c->n_experts;
+        double least = floor < 0 ? even / 2 : floor;
+        double under = background[i] > least_score ? background[i] : least_score;
+        ratio[i] = c->scores[i] >= least ? c->scores[i] / under : NEVER;
+    }
+}
+
+static bool same_shape(const summary *a, const summary *b)
+{
+    return a->n_layers == b->n_layers && a->n_experts == b->n_experts &&
+           memcmp(a->layers, b->layers, a->n_layers * sizeof *a->layers) == 0;
+}
+
+/* Reads the scores of the background; *ratio: for mem_free(), NULL where none is given. */
+static pesc_status read_background(double **ratio, const pesc_esft_choice *c, const summary *s,
+                                   esft_metric m, const pesc_esft_select_options *o)
+{
+    summary b = { 0 };
+    *ratio = NULL;
+    if (!o->background)
+        return PESC_OK;
+    pesc_status st = summary_read(&b, o->background);
+    if (st == PESC_OK && !b.score[m])
+        st = fail(PESC_FORMAT, "%s: has no %s scores; choose the other metric, or score again",
+                  o->background, metric_names[m]);
+    if (st == PESC_OK && !same_shape(s, &b))
+        st = fail(PESC_FORMAT,
+                  "%s: is over other layers or experts than the scores of the task: "
+                  "it is not of this model",
+                  o->background);
+    if (st == PESC_OK && !(*ratio = mem_alloc(c->n_layers * c->n_experts, sizeof **ratio)))
+        st = fail_nomem("ratios of scores", c->n_layers * c->n_experts * sizeof **ratio);
+    if (st == PESC_OK)
+        take_ratios(*ratio, c, b.score[m], o->floor);
+    summary_free(&b);
+    return st;
+}
+
+static pesc_status take_all(pesc_esft_choice *c, esft_metric m, const pesc_esft_select_options *o,
+                            ranking r)
+{
+    pesc_status st = PESC_OK;
+    if (o->random > 0)
+        st = take_random(c, o, r.list);
+    else if (o->keep > 0 || (o->p < 0 && o->budget > 0))
+        for (size_t l = 0; l < c->n_layers; l++)
+            take_layer(c, l, -1, o->keep > 0 ? (size_t)o->keep : c->n_experts, r);
+    else
+        take_by_p(c, o->p < 0 ? default_p(m, o->p_relative) : o->p, o->p_relative, r);
+    if (st == PESC_OK && o->budget > 0)
+        keep_best(c, o->budget, r);
+    return st;
+}
+
 static pesc_status choose(pesc_esft_choice *c, const summary *s, esft_metric m,
                           const pesc_esft_select_options *o)
 {
-    pesc_status st = PESC_OK;
+    double *ratio;
     TRY(open_choice(c, s->n_layers, s->n_experts));
     memcpy(c->layers, s->layers, s->n_layers * sizeof *c->layers);
     memcpy(c->scores, s->score[m], s->n_layers * s->n_experts * sizeof *c->scores);
     ranked *list = mem_alloc(s->n_layers * s->n_experts, sizeof *list);
     if (!list)
         return fail_nomem("a choice of experts", s->n_layers * s->n_experts * sizeof *list);
-    if (o->random > 0)
-        st = take_random(c, o, list);
-    else if (o->p < 0 && o->budget > 0)
-        for (size_t l = 0; l < c->n_layers; l++)
-            take_layer(c, l, -1, list);
-    else
-        take_by_p(c, o->p < 0 ? default_p(m, o->p_relative) : o->p, o->p_relative, list);
-    if (st == PESC_OK && o->budget > 0)
-        keep_best(c, o->budget, list);
+    pesc_status st = read_background(&ratio, c, s, m, o);
+    if (st == PESC_OK)
+        st = take_all(c, m, o, (ranking){ ratio ? ratio : c->scores, list });
+    mem_free(ratio);
     mem_free(list);
     TRY(st);
     return c->total > 0
@@ -209,6 +280,9 @@ pesc_status pesc_esft_select(const char *path, const pesc_esft_select_options *o
     if (st == PESC_OK && !s.score[metric])
         st = fail(PESC_FORMAT, "%s: has no %s scores; choose the other metric, or score again",
                   path, metric_names[metric]);
+    if (st == PESC_OK && (uint64_t)o.keep > s.n_experts)
+        st = fail(PESC_USAGE, "keep: found %lld, but a layer has %zu experts", (long long)o.keep,
+                  s.n_experts);
     if (st == PESC_OK)
         st = choose(&c, &s, metric, &o);
     summary_free(&s);

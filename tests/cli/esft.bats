@@ -103,12 +103,12 @@ summary() { printf '{"token_scores": {%s}}' "$1" > "$T/summary.json"; }
     pesc esft score "$GOLDEN/olmoe" --data "$f" -o "$T/out" --tokens 0
     fails 2 'esft: --tokens: found "0", expected a whole number from 1 to 1000000000000000'
     pesc esft sore
-    fails 2 'esft: found "sore", expected score, select or apply; did you mean score?'
+    fails 2 'esft: found "sore", expected score, select, apply, unapply or prune; did you mean score?'
     pesc esft apply x --patch y --budget 3 -o z
     [ "$status" = 2 ]
     [[ $stderr == "pesc: esft apply: --budget has no effect here; select: "* ]]
     pesc esft
-    fails 2 "esft: ACTION is missing; usage: pesc esft score|select|apply INPUT... -o OUT"
+    fails 2 "esft: ACTION is missing; usage: pesc esft score|select|apply|unapply|prune INPUT... -o OUT"
 }
 
 @test "esft select: what is printed and drawn" {
@@ -261,4 +261,60 @@ PY
     pesc esft select "$T" --model "$m" -o "$T/cfg.json"
     fails 3 "$why"
     [ ! -e "$T/cfg.json" ]
+}
+
+@test "esft select: against a background, by the ratio above a floor" {
+    mkdir "$T/task" "$T/general"
+    printf '{"token_scores": {"0": {"0": 0.5, "1": 0.3, "2": 0.15, "3": 0.05}}}' > "$T/task/summary.json"
+    printf '{"token_scores": {"0": {"0": 0.5, "1": 0.1, "2": 0.1, "3": 0.0}}}' > "$T/general/summary.json"
+    chosen() { python3 -c 'import json, sys; print(*json.load(open(sys.argv[1]))["experts"]["0"])' "$T/cfg.json"; }
+    pesc esft select "$T/task" --p 0.4 -o "$T/cfg.json"
+    [ "$(chosen)" = "0" ]
+    pesc esft select "$T/task" --background "$T/general" --p 0.4 -o "$T/cfg.json" # ratios 1, 3, 1.5; expert 3 is below half of 0.25
+    [ "$status" = 0 ]
+    [ "$(chosen)" = "1 2" ]
+    pesc esft select "$T/task" --background "$T/general" --p 0.4 --floor 0.01 -o "$T/cfg.json" # 0.05 / 0.0001
+    [ "$(chosen)" = "3 1 2" ]
+    pesc esft select "$T/task" --background "$T/general" --p 0.4 --floor 0.4 -o "$T/cfg.json"
+    [ "$(chosen)" = "0" ]
+    pesc esft select "$T/task" --background "$T/general" --p 0.6 --floor 0.2 -o "$T/cfg.json"
+    [ "$(chosen)" = "1 0" ]
+    pesc esft select "$T/task" --floor 0.2 -o "$T/cfg.json"
+    fails 2 "esft select: --floor is for scores against a background; give --background, or leave it out"
+    summary '"1": {"0": 1.0, "1": 0.0}'
+    pesc esft select "$T/task" --background "$T/summary.json" -o "$T/cfg.json"
+    fails 3 "$T/summary.json: is over other layers or experts than the scores of the task: it is not of this model"
+}
+
+@test "esft score: --background scores general data beside the task's" {
+    head -n 1 "$GOLDEN/esft_score/ids.jsonl" > "$T/one.jsonl"
+    pesc esft score "$GOLDEN/olmoe" --data "$GOLDEN/esft_score/ids.jsonl" --background "$T/one.jsonl" -o "$T/s"
+    [ "$status" = 0 ]
+    pesc esft score "$GOLDEN/olmoe" --data "$T/one.jsonl" -o "$T/b"
+    cmp "$T/s/background/summary.json" "$T/b/summary.json"
+    refute cmp -s "$T/s/summary.json" "$T/b/summary.json"
+    pesc esft select "$T/s" --background "$T/s/background" -o "$T/cfg.json" --json
+    [ "$status" = 0 ]
+}
+
+@test "esft select: counts by task and layer, and how few experts carry a task" {
+    local f
+    pesc esft select "$D/released/law.summary.json" "$D/released/intent.summary.json" -o "$T/cfg.json" --json
+    [ "$status" = 0 ]
+    for f in counts concentration; do
+        [ -s "$T/cfg.$f.svg" ]
+        [ -s "$T/cfg.$f.png" ]
+    done
+    python3 - "$output" "$D/released/law.summary.json" <<'PY'
+import json, sys
+found = json.loads(sys.argv[1])
+summary = json.load(open(sys.argv[2]))
+for task, counts in zip(found["tasks"], found["counts"], strict=True):
+    assert sum(counts) == task["experts"]
+for metric in ("token", "gate"):
+    layers = [sorted(of.values(), reverse=True) for of in summary[metric + "_scores"].values()]
+    for n in (1, 7, 64):
+        want = sum(sum(x[:n]) / sum(x) for x in layers) / len(layers)
+        assert abs(found["concentration"][0][metric][n - 1] - want) < 1e-5, (metric, n)
+PY
 }

@@ -316,3 +316,92 @@ PY
     [[ $stderr == *"was made for another model than $GOLDEN/deepseek_v2-yarn"* ]]
     [ ! -e "$BATS_TEST_TMPDIR/out/config.json" ]
 }
+
+# What a model has: every tensor, as sorted lines of name and bytes.
+contents() { # directory
+    python3 - "$1/model.safetensors" <<'PY'
+import hashlib, json, struct, sys
+data = open(sys.argv[1], "rb").read()
+n = struct.unpack("<Q", data[:8])[0]
+h = json.loads(data[8:8 + n])
+h.pop("__metadata__", None)
+for name in sorted(h):
+    a, b = h[name]["data_offsets"]
+    print(name, h[name]["dtype"], h[name]["shape"], hashlib.sha1(data[8 + n + a:8 + n + b]).hexdigest())
+PY
+}
+
+@test "esft unapply: the base again, bit for bit, from a model with a patch in it and from a run" {
+    local t=$BATS_TEST_TMPDIR
+    cp -r "$GOLDEN/olmoe" "$t/base"
+    pesc esft apply "$t/base" --patch "$D/run" -o "$t/tuned" --check false
+    [ "$status" = 0 ]
+    refute diff <(contents "$t/tuned") <(contents "$t/base")
+    pesc esft unapply "$t/tuned" -o "$t/again"
+    [ "$status" = 0 ]
+    diff <(contents "$t/again") <(contents "$t/base")
+    pesc esft unapply "$D/run" -o "$t/of-run"
+    [ "$status" = 0 ]
+    diff <(contents "$t/of-run") <(contents "$t/base")
+    mv "$t/base" "$t/moved"
+    pesc esft unapply "$t/tuned" -o "$t/x"
+    [ "$status" = 3 ]
+    pesc esft unapply "$t/tuned" --base "$t/moved" -o "$t/x"
+    [ "$status" = 0 ]
+    diff <(contents "$t/x") <(contents "$t/moved")
+    rm "$t/tuned/esft_applied.json"
+    pesc esft unapply "$t/tuned" -o "$t/y"
+    fails 2 "$t/tuned: does not record the model that its experts were tuned in; give it with --base DIR"
+    pesc esft unapply "$t/tuned" --base "$GOLDEN/qwen3_moe" -o "$t/y"
+    [ "$status" != 0 ]
+    "$PESC" new "$GOLDEN/olmoe/config.json" -o "$t/other" --seed 9 --dtype f32 -q > /dev/null
+    pesc esft unapply "$t/tuned" --base "$t/other" -o "$t/y"
+    [ "$status" = 2 ]
+    [[ $stderr == *"and it is no expert: this is not the base of the tuned model" ]]
+    [ ! -e "$t/y/config.json" ]
+    pesc esft unapply
+    fails 2 "esft unapply: TUNED is missing; usage: pesc esft unapply TUNED [--base MIXTURE] -o OUT"
+}
+
+@test "esft prune: the best experts of each layer, with their rows of the router, on every family" {
+    local t=$BATS_TEST_TMPDIR name
+    for name in mixtral olmoe qwen2_moe qwen3_moe deepseek_v2 deepseek gpt_oss; do
+        pesc esft score "$GOLDEN/$name" --data "$GOLDEN/esft_score/ids.jsonl" -o "$t/$name"
+        [ "$status" = 0 ]
+        pesc info "$GOLDEN/$name" --json
+        local k; k=$(python3 -c 'import json, sys; print(json.loads(sys.argv[1])["top_k"])' "$output")
+        pesc esft prune "$GOLDEN/$name" --scores "$t/$name" --keep $((k + 1)) -o "$t/$name.pruned" --data "$GOLDEN/esft_score/ids.jsonl" --json
+        [ "$status" = 0 ]
+        has "\"kept\":$((k + 1)),"
+        has '"loss_before":[0-9.]*,"loss_after":[0-9.]*'
+        pesc info "$t/$name.pruned" --json
+        has "\"experts\":$((k + 1)),"
+    done
+    python3 - "$GOLDEN/olmoe" "$t/olmoe.pruned" "$t/olmoe/summary.json" <<'PY'
+import json, struct, sys
+def read(path):
+    data = open(path + "/model.safetensors", "rb").read()
+    n = struct.unpack("<Q", data[:8])[0]
+    h = json.loads(data[8:8 + n])
+    return {k: (v["shape"], data[8 + n:][slice(*v["data_offsets"])]) for k, v in h.items() if k != "__metadata__"}
+old, new = read(sys.argv[1]), read(sys.argv[2])
+scores = json.load(open(sys.argv[3]))["token_scores"]
+for layer, of in scores.items():
+    shape, router = new[f"model.layers.{layer}.mlp.gate.weight"]
+    kept = sorted(sorted(of, key=lambda e: (-of[e], int(e)))[:shape[0]], key=int)
+    row = shape[1] * 4
+    was = old[f"model.layers.{layer}.mlp.gate.weight"][1]
+    assert router == b"".join(was[int(e) * row:(int(e) + 1) * row] for e in kept)
+    for i, e in enumerate(kept):
+        for m in ("gate_proj", "up_proj", "down_proj"):
+            at = f"model.layers.{layer}.mlp.experts.%s.{m}.weight"
+            assert new[at % i] == old[at % e], (layer, e)
+PY
+    pesc esft prune "$GOLDEN/olmoe" --scores "$t/olmoe" --keep 1 -o "$t/x"
+    fails 2 "keep: found 1, but a token gets 3 experts of $GOLDEN/olmoe"
+    pesc esft prune "$GOLDEN/olmoe" --scores "$t/olmoe" --keep 1000 -o "$t/x"
+    [ "$status" = 2 ]
+    pesc esft prune "$GOLDEN/olmoe" --scores "$t/olmoe" -o "$t/x"
+    fails 2 "esft prune: --keep is missing; usage: pesc esft prune MODEL --scores SUMMARY --keep N -o OUT [--data FILE...]"
+    [ ! -e "$t/x" ]
+}

@@ -41,7 +41,6 @@ static struct {
 
 static const int32_t ids[] = { 1, 2, 3 };
 static const char *const no_file[] = { NULL };
-
 static pesc_model_info info;
 static pesc_logit_check check;
 static pesc_generation generation;
@@ -229,6 +228,12 @@ static pesc_train_options train;
     X(pesc_esft_count("x", &choice, NULL, NULL), "out")                                            \
     X(pesc_esft_apply(dev, NULL, "x", "y"), "base_dir")                                            \
     X(pesc_esft_apply(dev, "x", NULL, "y"), "patch_dir")                                           \
+    X(pesc_esft_unapply(dev, NULL, NULL, "y"), "tuned_dir")                                        \
+    X(pesc_esft_unapply(dev, "x", NULL, NULL), "out_dir")                                          \
+    X(pesc_esft_prune(NULL, &choice, "y", NULL, NULL), "model")                                    \
+    X(pesc_esft_prune("x", NULL, "y", NULL, NULL), "choice")                                       \
+    X(pesc_esft_prune("x", &choice, NULL, NULL, NULL), "out_dir")                                  \
+    X(pesc_esft_prune("x", &choice, "y", NULL, NULL), "out")                                       \
     X(pesc_plot_lines(NULL, &(pesc_lines){ .size = sizeof(pesc_lines) }), "path")                  \
     X(pesc_plot_lines("x.svg", NULL), "lines")                                                     \
     X(pesc_plot_lines("x.svg", &(pesc_lines){ .size = sizeof(pesc_lines), .n_series = 1 }),        \

@@ -14,9 +14,10 @@ enum { OPT_OWN = 10 };
     X(TEXT, action, NONE, NAMED("ACTION"), 0, INPUT, "data",                                       \
       "check, stats, inspect, mix or fetch")                                                        \
     ALSO(TEXT, action, NONE, NAMED("ACTION"), 0, INPUT, "esft",                                    \
-      "score, select or apply")                                                                    \
+      "score, select, apply, unapply or prune")                                                    \
     X(LIST, inputs, NONE, NAMED("INPUT"), 0, INPUT, "esft",                                        \
-      "score, apply: the model; select: one or more summary.json, or their directories")           \
+      "score, apply, prune: the model; unapply: the tuned model; select: one or more summary.json, " \
+      "or their directories")                                                                      \
     ALSO(LIST, inputs, NONE, NAMED("DIR"), 0, INPUT, "runs",                                       \
       "runs, or folders of runs; the current directory if absent")                                 \
     X(TEXT, recipe, "pesc", NAMED("RECIPE"), 0, INPUT, "init",                                     \
@@ -56,8 +57,8 @@ enum { OPT_OWN = 10 };
     ALSO(TEXT, output, NONE, NAMED("OUT.jsonl"), 0, OUTPUT, "data",                                \
       "mix: the file to write")                                                                    \
     ALSO(TEXT, output, NONE, NAMED("OUT"), 0, OUTPUT, "esft",                                      \
-      "score: the directory of summary.json; select: the file to write, expert_cfg.json; apply: "  \
-      "the directory of the new model")                                                            \
+      "score: the directory of summary.json; select: the file to write, expert_cfg.json; apply, "  \
+      "unapply, prune: the directory of the new model")                                            \
     ALSO(TEXT, output, ".", NAMED("DIR"), 0, OUTPUT, "routes",                                     \
       "directory in which pictures are written: plots/routing.svg, plots/routing.png and so on")   \
     ALSO(TEXT, output, ".", NAMED("DIR"), 0, OUTPUT, "compare",                                    \
@@ -71,7 +72,7 @@ enum { OPT_OWN = 10 };
     ALSO(BOOL, overwrite, "false", YES_NO, 0, OUTPUT, "data",                                      \
       "mix: replace OUT.jsonl if it exists")                                                       \
     ALSO(BOOL, overwrite, "false", YES_NO, 0, OUTPUT, "esft",                                      \
-      "apply: replace the model that OUT holds; other files in it stay")                           \
+      "apply, unapply, prune: replace the model that OUT holds; other files in it stay")           \
     X(TEXT, tokenizer, NONE, NAMED("PATH"), 0, MODEL, "new",                                       \
       "directory or file from which tokenizer files are copied")                                   \
     X(CHOICE, dtype, "bf16", ONE_OF("bf16|f32"), 0, OUTPUT, "new",                                 \
@@ -84,9 +85,14 @@ enum { OPT_OWN = 10 };
       "a Hugging Face directory of the model's family, the LoRA alone, or the published layout "   \
       "of models with adapters")                                                                   \
     X(BOOL, check, "true", YES_NO, 0, OUTPUT, "esft",                                              \
-      "apply: open both models and compare their logits")                                          \
+      "apply, unapply: open both models and compare their logits")                                 \
     X(TEXT, from_logs, NONE, NAMED("DIR"), 0, INPUT, "esft",                                       \
       "score: read expert_weights_<layer>.txt of the reference code instead of running a model")   \
+    X(LIST, background, NONE, NAMED("FILE"), PATH, DATA, "esft",                                   \
+      "score: records of general data, whose scores are written to DIR/background; select: the "   \
+      "summary of such data, by which scores are divided")                                         \
+    X(TEXT, scores, NONE, NAMED("SUMMARY"), 0, INPUT, "esft",                                      \
+      "prune: the scores of the task, summary.json or its directory")                              \
     X(BOOL, shared_experts, "false", YES_NO, 0, METHOD, "esft",                                    \
       "select: the shared experts train too")                                                      \
     X(BOOL, non_expert_modules, "false", YES_NO, 0, METHOD, "esft",                                \
