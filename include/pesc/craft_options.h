@@ -40,7 +40,12 @@
     X(REAL, reinit, "0", RANGE(0, 1), 0, METHOD, "craft",                                          \
       "upcycle: fraction of the hidden units of each expert that is drawn anew, with the mean and " \
       "variance of the layer's matrix, so that experts differ (Drop-Upcycling); the function is "  \
-      "then no longer the dense model's")
+      "then no longer the dense model's")                                                          \
+    X(WORDS, experts_from, NONE, NAMED("RUN,..."), 0, METHOD, "craft",                             \
+      "upcycle: runs or directories of models that were tuned from DENSE, with full weights or LoRA: " \
+      "the FFN of each is an expert of each layer, instead of copies; as many experts as names")   \
+    X(CHOICE, others, "mean", ONE_OF("mean|base|first"), 0, METHOD, "craft",                       \
+      "experts_from: all other weights are the mean of those models', DENSE's, or the first one's")
 
 /* ---- pesc_export_options: merge and export ---- */
 

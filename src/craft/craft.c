@@ -2,6 +2,7 @@
  * are in camelidae.c and upcycle.c. */
 #include "base/args.h"
 #include "base/log.h"
+#include "base/mem.h"
 #include "base/options.h"
 #include "craft/camelidae.h"
 #include "craft/upcycle.h"
@@ -15,7 +16,8 @@ static pesc_status check_upcycling(const pesc_craft_options *o)
     const struct {
         const char *key;
         bool given;
-    } rows[] = { { "granularity", o->granularity != 1 },
+    } rows[] = { { "experts_from", o->experts_from != NULL },
+                 { "granularity", o->granularity != 1 },
                  { "shared", o->shared != 0 },
                  { "reinit", o->reinit > 0 } };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
@@ -27,11 +29,27 @@ static pesc_status check_upcycling(const pesc_craft_options *o)
     return PESC_OK;
 }
 
-static pesc_status check_options(const pesc_craft_options *o, bool adapters)
+static bool is_pesc(const pesc_craft_options *o)
 {
+    return strcmp(o->kind, "pesc") == 0;
+}
+
+/* Where the models that give experts are as many as there are. */
+static pesc_status check_top_k(const upcycle_size *z)
+{
+    return z->top_k <= z->experts
+               ? PESC_OK
+               : fail(PESC_USAGE,
+                      "top_k: found %lld, expected 1 to %lld, the models of experts_from",
+                      (long long)z->top_k, (long long)z->experts);
+}
+
+static pesc_status check_options(const pesc_craft_options *o)
+{
+    const bool adapters = is_pesc(o);
     if (o->experts < 1)
         return fail(PESC_USAGE, "experts: found 0, expected at least 1");
-    if (o->top_k < 1 || o->top_k > o->experts)
+    if (o->top_k < 1 || (!o->experts_from && o->top_k > o->experts))
         return fail(PESC_USAGE, "top_k: found %lld, expected 1 to %lld, the number of experts",
                     (long long)o->top_k, (long long)o->experts);
     if (adapters && o->adapter_dim < 1)
@@ -74,9 +92,18 @@ static verify_rounding upcycle_rounding(const target_model *p)
     return r == ROUNDING_F32 && !exact ? ROUNDING_16 : r;
 }
 
-/* Units that are drawn anew change the function, as they are to. */
+/* Units that are drawn anew change the function, as they are to, and so do experts of tuned models.
+ */
 static bool changes_function(const target_model *p)
 {
+    if (p->plan.copies.from)
+        log_notice(
+            "%s: its experts are the FFNs of %d models, and its routers know nothing of them "
+            "yet: the logits are not compared; pesc train --method router trains routers "
+            "alone",
+            p->place, p->plan.copies.from->n);
+    if (p->plan.copies.from)
+        return true;
     bool changes = redraw_count(p->plan.copies.reinit, p->cfg.moe.expert_dim) > 0;
     if (changes)
         log_notice("%s: %lld of the %d hidden units of each expert are drawn anew (reinit): the "
@@ -86,14 +113,37 @@ static bool changes_function(const target_model *p)
     return changes;
 }
 
-static pesc_status craft(target_model *p, const pesc_craft_options *o, bool adapters)
+/* The models that give the experts, where there are such. */
+static pesc_status open_donors(donors *d, target_model *p, const pesc_craft_options *o)
 {
+    static const char *const others[] = {
+        [OTHERS_MEAN] = "mean", [OTHERS_BASE] = "base", [OTHERS_FIRST] = "first"
+    };
+    size_t i = 0, tensors = 0;
+    if (!o->experts_from)
+        return PESC_OK;
+    while (strcmp(others[i], o->others) != 0)
+        i++;
+    d->others = (donor_others)i;
+    TRY(donors_open(d, o->experts_from, &p->from));
+    for (slot s = slot_first(); slot_next(&p->from.cfg, &s);)
+        tensors++;
+    d->parts = mem_alloc(tensors * (size_t)d->n, sizeof *d->parts);
+    return d->parts ? PESC_OK : fail_nomem("experts_from", tensors * sizeof *d->parts);
+}
+
+static pesc_status craft(target_model *p, const pesc_craft_options *o, donors *from)
+{
+    const bool adapters = is_pesc(o);
     TRY(check_dense(&p->from));
-    upcycle_size full = { .experts = o->experts,
+    TRY(open_donors(from, p, o));
+    upcycle_size full = { .experts = from->n ? from->n : o->experts,
                           .top_k = o->top_k,
                           .granularity = o->granularity,
                           .shared = o->shared != 0,
                           .reinit = o->reinit };
+    if (from->n)
+        TRY(check_top_k(&full));
     TRY(layers_read(&full.layers, "layers", o->layers, p->from.cfg.n_layers));
     camelidae_size size = { .experts = o->experts,
                             .top_k = o->top_k,
@@ -104,7 +154,11 @@ static pesc_status craft(target_model *p, const pesc_craft_options *o, bool adap
                             .layers = full.layers };
     TRY(adapters ? camelidae_configure(p, &size, false) : upcycle_configure(p, &full));
     p->plan.seed = (uint64_t)o->seed;
+    p->plan.copies.from = from->n ? from : NULL;
+    if (from->n)
+        p->plan.held = NULL; /* what the files hold */
     TRY(target_write(p, o->tokenizer));
+    TRY(donors_check(from));
     return target_compare(
         p, &(target_check){ .wanted = o->check && !changes_function(p),
                             .rounding = adapters ? target_rounding(p) : upcycle_rounding(p) });
@@ -122,14 +176,15 @@ pesc_status pesc_craft(pesc_device *dev, const char *dense_dir, const char *out_
     pesc_craft_options o;
     target_model p = { 0 };
     TRY(options_take(PESC_OPTIONS_CRAFT, &o, opt));
-    bool adapters = strcmp(o.kind, "pesc") == 0;
-    TRY(check_options(&o, adapters));
+    donors from = { 0 };
+    TRY(check_options(&o));
     pesc_status s = target_open(&p, (runmodel_where){ dense_dir, o.base }, out_dir, o.dtype);
     p.dev = dev;
     if (s == PESC_OK)
-        s = target_publish(&p, craft(&p, &o, adapters));
+        s = target_publish(&p, craft(&p, &o, &from));
     if (check)
         ARGS_WRITE(check, &p.check);
     target_close(&p);
+    donors_close(&from);
     return s;
 }

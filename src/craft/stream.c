@@ -86,16 +86,6 @@ static void make_piece(void *ctx, int64_t piece, int worker)
     }
 }
 
-static void round_piece(void *ctx, int64_t piece, int worker)
-{
-    (void)worker;
-    const piece_job *j = ctx;
-    int64_t at, n;
-    piece_range(j, piece, &at, &n);
-    for (float *x = j->st->f32 + at, *end = x + n; x < end; x++)
-        *x = bf16_to_f32(bf16_from_f32(*x));
-}
-
 static void encode_piece(void *ctx, int64_t piece, int worker)
 {
     (void)worker;
@@ -234,6 +224,19 @@ static pesc_status prepare_redraw(streamer *st, const stream_row *r, int64_t row
     return PESC_OK;
 }
 
+/* Elements of the stored tensor, rounded as its model holds them. */
+static pesc_status read_held(streamer *st, const stream_row *r, int64_t first, int64_t n,
+                             float *out)
+{
+    if (r->through == DT_NF4)
+        nf4_dequantize(out, st->nf4, weights_elements(r->stored), first, n);
+    else
+        TRY(weights_read_f32(r->stored, first, n, out));
+    for (int64_t i = 0; r->through == DT_BF16 && i < n; i++)
+        out[i] = bf16_to_f32(bf16_from_f32(out[i]));
+    return PESC_OK;
+}
+
 /* Whole rows of the stored matrix are read, with their LoRA, since blocks and LoRA have no columns.
  */
 static pesc_status produce_cut(streamer *st, const piece_job *j)
@@ -244,7 +247,7 @@ static pesc_status produce_cut(streamer *st, const piece_job *j)
     const int64_t at_once = c->cols < CHUNK ? CHUNK / c->cols : 1;
     for (int64_t i = 0, n; i < rows; i += n) {
         n = rows - i < at_once ? rows - i : at_once;
-        TRY(weights_read_f32(r->stored, (first + i) * c->cols, n * c->cols, st->source));
+        TRY(read_held(st, r, (first + i) * c->cols, n * c->cols, st->source));
         if (r->lora)
             TRY(fold(st, r->lora, st->source, first + i, n));
         for (int64_t k = 0; k < n * j->cols; k++)
@@ -281,17 +284,13 @@ static pesc_status produce_mean(streamer *st, const piece_job *j)
     return PESC_OK;
 }
 
-static pesc_status produce_whole(streamer *st, const piece_job *j, int64_t total)
+static pesc_status produce_whole(streamer *st, const piece_job *j)
 {
     const stream_row *r = j->row;
-    if (r->through == DT_NF4)
-        nf4_dequantize(st->f32, st->nf4, total, j->first, j->n);
-    else if (r->kind == STREAM_STORED)
-        TRY(weights_read_f32(r->stored, j->first, j->n, st->f32));
+    if (r->kind == STREAM_STORED)
+        TRY(read_held(st, r, j->first, j->n, st->f32));
     else
         by_pieces(j, make_piece);
-    if (r->through == DT_BF16)
-        by_pieces(j, round_piece);
     for (int64_t i = 0; r->plus != 0 && i < j->n; i++)
         st->f32[i] += r->plus;
     for (int64_t i = 0; r->times != 0 && i < j->n; i++)
@@ -299,13 +298,13 @@ static pesc_status produce_whole(streamer *st, const piece_job *j, int64_t total
     return r->lora ? fold(st, r->lora, st->f32, j->first / j->cols, j->n / j->cols) : PESC_OK;
 }
 
-static pesc_status produce(streamer *st, const piece_job *j, int64_t total)
+static pesc_status produce(streamer *st, const piece_job *j)
 {
     const stream_row *r = j->row;
     TRY(r->cut.cols ? produce_cut(st, j)
         : r->mean   ? produce_mean(st, j)
         : r->picked ? produce_picked(st, j)
-                    : produce_whole(st, j, total));
+                    : produce_whole(st, j));
     if (r->redraw.n)
         redraw_apply(&r->redraw, st->redrawn, st->moments,
                      (redraw_rows){ st->f32, j->first / j->cols, j->n / j->cols, j->cols });
@@ -349,7 +348,7 @@ static pesc_status weave(streamer *st, const stream_row *r, const safetensors_sp
         return fail_nomem("writing a model", (size_t)to->elements * sizeof *st->run);
     piece_job j = { st, r, spec->dt, 0, total, cols };
     TRY(prepare_redraw(st, r, total / cols, cols));
-    TRY(produce(st, &j, total));
+    TRY(produce(st, &j));
     for (int64_t k = 0; k < total; k++) {
         int64_t i = k / cols;
         st->run[to->base + i / to->group * to->group_step + i % to->group * to->row_step +
@@ -378,7 +377,7 @@ static pesc_status convert(streamer *st, const stream_row *r, const safetensors_
     for (int64_t first = 0; first < total; first += chunk) {
         int64_t left = total - first;
         piece_job j = { st, r, spec->dt, first, left < chunk ? left : chunk, cols };
-        TRY(produce(st, &j, total));
+        TRY(produce(st, &j));
         if (r->permute_heads)
             permute(st, j.n, head, cols);
         TRY(put(st, &j, spec->name, all_bytes));

@@ -45,15 +45,29 @@ void tensor_list_free(tensor_list *s)
 
 /* ---- one tensor ---- */
 
-/* The source's tensor of a field of a layer. */
-static const weight *of_field(const source_model *p, int32_t layer, size_t field)
+/* The slot of a field of a layer of the source, which has it. */
+static slot slot_of_field(const source_model *p, int32_t layer, size_t field)
 {
     slot s = slot_first();
     s.layer = layer;
     while (slot_next(&p->cfg, &s) && s.layer == layer)
         if (s.rule->offset == field)
-            return bind_find(&p->cfg, p->dir->ws, &s);
-    return NULL;
+            return s;
+    ASSERT(false);
+    return s;
+}
+
+/* The FFN's matrix that a made tensor is a copy of: the source's, or the one of the expert's donor.
+ */
+static void copy_ffn(const tensor_plan *r, const slot *s, size_t field, stream_row *row)
+{
+    slot of = slot_of_field(r->from, s->layer, field);
+    const donors *d = r->copies.from;
+    stream_part part = { .stored = bind_find(&r->from->cfg, r->from->dir->ws, &of) };
+    if (d && s->expert >= 0)
+        part = donors_part(&d->list[s->expert / r->copies.granularity], &of);
+    row->stored = part.stored;
+    row->lora = part.lora;
 }
 
 /* The part of the source's matrix that an expert has, and its units that are drawn anew. */
@@ -95,8 +109,7 @@ static void fill_made(const tensor_plan *r, const slot *s, stream_row *row)
     if (row->kind == STREAM_ZERO && r->copies.shared && made[i].copy_of)
         copy_shared(r, s, row);
     if (row->kind == STREAM_STORED)
-        row->stored = of_field(r->from, s->layer, made[i].copy_of);
-    ASSERT(row->kind != STREAM_STORED || row->stored);
+        copy_ffn(r, s, made[i].copy_of, row);
     if (made[i].how == STREAM_STORED)
         cut_expert(r, s, row);
 }
@@ -108,6 +121,11 @@ static dtype written_dtype(const tensor_plan *r, const slot *s, const stream_row
 {
     if (r->dt != DT_COUNT && !(s->rule->flags & RULE_F32))
         return r->dt;
+    const weight *own = bind_find(&r->from->cfg, r->from->dir->ws, s);
+    if (r->copies.from && row->stored) { /* a run's own tensors are f32, whatever the base's are */
+        dtype base = own ? own->dt : r->from->usual;
+        return stream_plain(base) ? base : DT_F32;
+    }
     dtype dt = row->stored ? row->stored->dt : r->dt != DT_COUNT ? r->dt : r->from->usual;
     dt = stream_plain(dt) ? dt : DT_F32;
     return dt == DT_F32 && r->held && s->expert >= 0 ? list->stored : dt;
@@ -164,13 +182,16 @@ static pesc_status add_slot(tensor_list *list, const tensor_plan *r, const slot 
     row->stored = bind_find(&r->from->cfg, r->from->dir->ws, s);
     if (r->picked)
         pick_experts(r, s, row);
+    if (row->stored && r->copies.from)
+        donors_fill(r->copies.from, s, row);
     if (!row->stored)
         fill_made(r, s, row);
     bool adapted = s->rule->flags & RULE_LINEAR || s->rule->need & FACT_EXPERT;
-    row->lora = r->lora && adapted ? peft_find(r->lora, s->name) : NULL;
-    if (row->lora)
-        TRY(peft_check_fit(r->lora, row->lora, s->ne));
-    list->n_folded += row->lora != NULL;
+    const peft_lora *l = r->lora && adapted ? peft_find(r->lora, s->name) : NULL;
+    if (l)
+        TRY(peft_check_fit(r->lora, l, s->ne));
+    row->lora = l ? l : row->lora;
+    list->n_folded += l != NULL;
     if (r->held && row->stored)
         row->through = rounded_through(r, s, row, list);
     row->double_quant = r->double_quant;

@@ -12,6 +12,7 @@
 #define PESC_CRAFT_TENSOR_PLAN_H
 
 #include "arch/bind.h"
+#include "craft/donors.h"
 #include "craft/source_model.h"
 #include "craft/stream.h"
 
@@ -23,6 +24,7 @@ typedef struct expert_copies {
     bool shared;         /* the shared expert is a copy too; else it is zero */
     float shared_down;   /* factor on its down */
     double reinit;       /* share of the hidden units of an expert that is drawn anew */
+    donors *from;        /* copy i is the FFN of the i-th of these; NULL: all are the source's */
 } expert_copies;
 
 typedef struct tensor_plan {

@@ -300,3 +300,78 @@ assert loss[-1] < 0.95 * loss[0], loss' "$run/metrics.jsonl"
     fails 2 "router: found softmax-before, but with kind upcycle the gates must sum to 1: the output of equal experts would else be smaller than that of the FFN they copy"
     [ ! -e "$BATS_TEST_TMPDIR/out" ]
 }
+
+@test "craft: experts from tuned models, with full weights, LoRA and adapters" {
+    local t=$BATS_TEST_TMPDIR g=$BATS_TEST_DIRNAME/../golden/train/full
+    local how=(--data "$g/data.jsonl" --steps 2 --batch 4 --seq-len 32 --lr 1e-2 --threads 1 -q)
+    "$PESC" train "$g/model" -o "$t/full" --method full "${how[@]}" > /dev/null
+    "$PESC" train "$g/model" -o "$t/lora" --method lora --lora-r 2 "${how[@]}" > /dev/null
+    "$PESC" craft "$g/model" -o "$t/sparse" --experts 2 --adapter-dim 4 -q > /dev/null
+    "$PESC" train "$t/sparse" -o "$t/pesc" --lora-r 2 "${how[@]}" > /dev/null
+    "$PESC" merge "$t/lora" -o "$t/merged" -q > /dev/null
+    pesc craft "$g/model" -o "$t/out" --kind upcycle --experts-from "$t/full,$t/lora,$t/pesc"
+    [ "$status" = 0 ]
+    has ': mixtral, 3 experts, top 2, '
+    [[ $stderr == *"$t/pesc: its adapters (PESC) are left out"* ]]
+    [[ $stderr == *"its experts are the FFNs of 3 models"* ]]
+    pesc craft "$g/model" -o "$t/first" --kind upcycle --experts-from "$t/full,$t/lora" --others first
+    [ "$status" = 0 ]
+    pesc craft "$g/model" -o "$t/base" --kind upcycle --experts-from "$t/full,$t/lora" --others base --granularity 2
+    [ "$status" = 0 ]
+    python3 - "$g/model" "$t/full/latest" "$t/merged" "$t" <<'PY'
+import glob, json, struct, sys
+def read(path):
+    out = {}
+    for f in glob.glob(path + "/*.safetensors"):
+        if "optimizer" in f:
+            continue
+        data = open(f, "rb").read()
+        n = struct.unpack("<Q", data[:8])[0]
+        for k, v in json.loads(data[8:8 + n]).items():
+            if k == "__metadata__":
+                continue
+            b = data[8 + n:][slice(*v["data_offsets"])]
+            if v["dtype"] == "F32":
+                out[k] = (v["shape"], struct.unpack(f"<{len(b) // 4}f", b))
+            else:
+                out[k] = (v["shape"], [struct.unpack("<f", b"\0\0" + b[i:i + 2])[0] for i in range(0, len(b), 2)])
+    return out
+base, full, lora = read(sys.argv[1]), read(sys.argv[2]), read(sys.argv[3])
+base = {**base}
+full = {**base, **full}
+def near(a, b, what):
+    assert len(a) == len(b) and all(abs(x - y) <= 1e-2 * abs(y) + 1e-6 for x, y in zip(a, b)), what
+first, out, cut = read(sys.argv[4] + "/first"), read(sys.argv[4] + "/out"), read(sys.argv[4] + "/base")
+names = {"w1": "gate_proj", "w3": "up_proj", "w2": "down_proj"}
+for short, long in names.items():
+    for e, donor in enumerate((full, lora)):
+        at = f"model.layers.1.block_sparse_moe.experts.{e}.{short}.weight"
+        near(first[at][1], donor[f"model.layers.1.mlp.{long}.weight"][1], at)
+        near(out[at][1], donor[f"model.layers.1.mlp.{long}.weight"][1], at)
+    half = len(lora[f"model.layers.1.mlp.gate_proj.weight"][1]) // 2
+near(cut["model.layers.0.block_sparse_moe.experts.3.w1.weight"][1], lora["model.layers.0.mlp.gate_proj.weight"][1][half:], "shard")
+q = "model.layers.0.self_attn.q_proj.weight"
+near(first[q][1], full[q][1], q)
+near(cut[q][1], base[q][1], q)
+assert any(abs(x - y) > 1e-5 for x, y in zip(out[q][1], full[q][1]))
+PY
+    pesc train "$t/out" -o "$t/router" --method router "${how[@]}"
+    [ "$status" = 0 ]
+    pesc craft "$g/model" -o "$t/x" --kind upcycle --experts-from "$t/full"
+    fails 2 "top_k: found 2, expected 1 to 1, the models of experts_from"
+    pesc craft "$g/model" -o "$t/x" --experts-from "$t/full,$t/lora"
+    fails 2 "experts_from: is given with kind pesc, whose experts are no copies of the FFN; leave it out, or give --kind upcycle"
+    pesc craft "$g/model" -o "$t/x" --kind upcycle --experts-from "$t/full,$BATS_TEST_DIRNAME/../golden/qwen3"
+    [ "$status" = 2 ]
+    [[ $stderr == *"it was not tuned from that model" ]]
+    pesc craft "$g/model" -o "$t/x" --kind upcycle --experts-from "$t/full,,$t/lora"
+    [ "$status" = 2 ]
+    [ ! -e "$t/x/config.json" ]
+}
+
+@test "craft: experts from the base itself are copies" {
+    pesc craft "$D/model" -o "$BATS_TEST_TMPDIR/a" --kind upcycle --experts 2
+    pesc craft "$D/model" -o "$BATS_TEST_TMPDIR/b" --kind upcycle --experts-from "$D/model,$D/model"
+    [ "$status" = 0 ]
+    cmp "$BATS_TEST_TMPDIR/a/model.safetensors" "$BATS_TEST_TMPDIR/b/model.safetensors"
+}
