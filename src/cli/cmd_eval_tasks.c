@@ -1,6 +1,7 @@
 /* cmd_eval_tasks: benchmark tasks of one or several models. */
 #include "cli/command.h"
 #include "cli/opt/open.h"
+#include "cli/show/averages.h"
 #include "cli/show/progress.h"
 
 #include <math.h>
@@ -124,27 +125,6 @@ static bool is_shown(const table *t, size_t row)
     return false;
 }
 
-/* In percent of a perfect score. */
-static void print_value(double mean, double error, const char *sign, double full)
-{
-    char text[48] = "-";
-    mean /= full;
-    error /= full;
-    if (isfinite(mean) && isfinite(error))
-        snprintf(text, sizeof text, sign[0] ? "%+7.2f \u00B1 %.2f" : "%7.2f \u00B1 %.2f",
-                 100 * mean, 100 * error);
-    else if (isfinite(mean))
-        snprintf(text, sizeof text, "%7.2f", 100 * mean);
-    printf("  %-16s", text);
-}
-
-/* Whether a row has the name, with or without "?" after it. */
-static bool is_named(const pesc_benchmark_score *s, const char *task)
-{
-    size_t n = strlen(task);
-    return strncmp(s->task, task, n) == 0 && (!s->task[n] || strcmp(s->task + n, "?") == 0);
-}
-
 /* Where a row stands: groups, tasks of no group that has a row, then the members of groups. */
 typedef enum row_rank { ROW_GROUP, ROW_TASK, ROW_MEMBER, ROW_RANKS } row_rank;
 
@@ -154,7 +134,7 @@ static row_rank rank_of_row(const pesc_benchmark_report *r, size_t row)
     if (s->is_group)
         return ROW_GROUP;
     for (size_t i = 0; s->group[0] && i < r->n_scores; i++)
-        if (r->scores[i].is_group && is_named(&r->scores[i], s->group))
+        if (r->scores[i].is_group && averages_named(&r->scores[i], s->group))
             return ROW_MEMBER;
     return ROW_TASK;
 }
@@ -169,11 +149,11 @@ static void print_row(const table *t, size_t row)
     printf("%-26s %5lld  %-28s %6llu", s->task, (long long)s->shots, metric,
            (unsigned long long)s->n);
     for (size_t k = 0; k < t->n; k++)
-        print_value(t->models[k].scores[row].mean, t->models[k].scores[row].error, "", s->full);
+        averages_value(t->models[k].scores[row].mean, t->models[k].scores[row].error, "", s->full);
     for (size_t k = 1; k < t->n; k++) {
         double mean = NAN, error = NAN;
         (void)pesc_benchmark_difference(&t->models[k].scores[row], s, &mean, &error);
-        print_value(mean, error, "+", s->full);
+        averages_value(mean, error, "+", s->full);
     }
     putchar('\n');
 }
@@ -186,65 +166,6 @@ static void print_head(const table *t)
     for (size_t k = 1; k < t->n; k++)
         printf("  %zu - 1          ", k + 1);
     putchar('\n');
-}
-
-/* ---- the paper's averages ---- */
-
-static const struct {
-    const char *name;
-    const char *tasks[6];
-} averages[] = {
-    { "code", { "humaneval", "mbpp" } },
-    { "maths", { "gsm8k", "minerva_math" } },
-    { "commonsense", { "piqa", "hellaswag", "winogrande", "arc_easy", "arc_challenge" } },
-    { "world knowledge", { "nq_open", "triviaqa" } },
-    { "mmlu", { "mmlu" } },
-};
-enum { N_AVERAGES = sizeof averages / sizeof *averages };
-
-/* The first score of a task, with or without "?" after its name; NAN: it was not evaluated. */
-static double first_score(const pesc_benchmark_report *r, const char *task)
-{
-    for (size_t i = 0; i < r->n_scores; i++)
-        if (is_named(&r->scores[i], task))
-            return r->scores[i].mean;
-    return NAN;
-}
-
-static double average_of(const pesc_benchmark_report *r, size_t which)
-{
-    double sum = 0;
-    size_t n = 0;
-    for (; n < 6 && averages[which].tasks[n]; n++)
-        sum += first_score(r, averages[which].tasks[n]);
-    return sum / (double)n;
-}
-
-/* The paper's average is the mean of its five groups. Groups with a task missing are left out. */
-static void print_averages(const table *t)
-{
-    double all[N_AVERAGES + 1] = { 0 };
-    bool any = false;
-    for (size_t g = 0; g < N_AVERAGES; g++) {
-        all[g] = average_of(&t->models[0], g);
-        any = any || isfinite(all[g]);
-        all[N_AVERAGES] += all[g] / N_AVERAGES;
-    }
-    if (!any)
-        return;
-    puts("\naverages of the groups of the PESC paper, in percent");
-    for (size_t g = 0; g <= N_AVERAGES; g++) {
-        if (!isfinite(all[g]))
-            continue;
-        printf("%-70s", g < N_AVERAGES ? averages[g].name : "average");
-        for (size_t k = 0; k < t->n; k++) {
-            double v = 0;
-            for (size_t i = 0; g == N_AVERAGES && i < N_AVERAGES; i++)
-                v += average_of(&t->models[k], i) / N_AVERAGES;
-            print_value(g < N_AVERAGES ? average_of(&t->models[k], g) : v, NAN, "", 1);
-        }
-        putchar('\n');
-    }
 }
 
 static void print_table(const table *t)
@@ -263,7 +184,7 @@ static void print_table(const table *t)
     if (members)
         printf("%zu figures of the tasks of groups are not shown; --subtasks shows them\n",
                members);
-    print_averages(t);
+    averages_print(t->models, t->n);
     for (size_t k = 0; k < t->n; k++) {
         const pesc_benchmark_report *r = &t->models[k];
         if (r->tokens_requested && !t->o->quiet)
@@ -338,6 +259,8 @@ static pesc_status draw(const table *t)
     }
     if (st == PESC_OK)
         st = write_picture(&p, t, "png");
+    if (st == PESC_OK)
+        st = averages_draw(t->o->output, t->models, p.models, t->n);
     free(p.tasks);
     free(p.models);
     free(p.values);
@@ -350,12 +273,14 @@ static pesc_status draw(const table *t)
 static void print_json(const table *t)
 {
     if (t->n == 1) {
-        fputs(t->models[0].json, stdout);
+        averages_json(&t->models[0]);
         return;
     }
     fputs("[\n", stdout);
-    for (size_t k = 0; k < t->n; k++)
-        printf("%s%s", t->models[k].json, k + 1 < t->n ? ",\n" : "]\n");
+    for (size_t k = 0; k < t->n; k++) {
+        averages_json(&t->models[k]);
+        fputs(k + 1 < t->n ? ",\n" : "]\n", stdout);
+    }
 }
 
 pesc_status eval_tasks(const options *o, const char *tasks, pesc_comm *all)

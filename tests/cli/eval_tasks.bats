@@ -376,3 +376,38 @@ PY
     [ "$status" = 0 ]
     [ "$(printf '%s\n' "$output" | grep -c 'exact match')" = 1 ] # rank 0 alone prints
 }
+
+@test "eval tasks: the averages of the paper's groups, as text, JSON and a picture" {
+    local b=$BATS_TEST_TMPDIR/bench out=$BATS_TEST_TMPDIR/out
+    python3 - "$b" <<'PY'
+import json, os, random, sys
+random.seed(5)
+def text(n): return " ".join(random.choice("hello or and the of to in a is that".split()) for _ in range(n))
+def put(task, split, rows):
+    os.makedirs(f"{sys.argv[1]}/{task}", exist_ok=True)
+    with open(f"{sys.argv[1]}/{task}/{split}.jsonl", "w") as f:
+        f.write("".join(json.dumps(r) + "\n" for r in rows))
+for split in "train", "validation", "test":
+    for name in "arc_easy", "arc_challenge":
+        put(name, split, [dict(id=str(i), question=text(5), answerKey="ABC"[i % 3],
+                               choices=dict(text=[text(1 + 2 * k) for k in range(3)], label=list("ABC"))) for i in range(12)])
+    put("piqa", split, [dict(goal=text(4), sol1=text(2), sol2=text(5), label=i % 2) for i in range(12)])
+    put("winogrande", split, [dict(sentence=text(3) + " _ " + text(3), option1="hello", option2="that", answer=str(1 + i % 2)) for i in range(12)])
+    put("hellaswag", split, [dict(activity_label=text(1), ctx_a=text(3), ctx_b=text(2), endings=[text(1 + 2 * k) for k in range(4)],
+                                  label=str(i % 4), split_type="indomain", source_id="a", ind=i) for i in range(12)])
+PY
+    pesc eval "$D/model" --data-dir "$b" --ctx 512 --shots 0 --tasks piqa,hellaswag,winogrande,arc_easy,arc_challenge -o "$out" -q
+    [ "$status" = 0 ]
+    has '^commonsense +[0-9.]+ *$'
+    [ -s "$out/groups.svg" ]
+    [ -s "$out/groups.png" ]
+    pesc eval "$D/model" --data-dir "$b" --ctx 512 --shots 0 --tasks piqa,hellaswag,winogrande,arc_easy,arc_challenge -q --json
+    python3 - "$output" <<'PY'
+import json, sys
+d = json.loads(sys.argv[1])
+r = {k.rstrip("?"): v for k, v in d["results"].items()}
+want = [r["piqa"]["acc,none"], r["hellaswag"]["acc_norm,none"], r["winogrande"]["acc,none"], r["arc_easy"]["acc,none"], r["arc_challenge"]["acc_norm,none"]]
+assert abs(d["paper_averages"]["commonsense"] - 100 * sum(want) / 5) < 1e-6, (d["paper_averages"], want)
+assert list(d["paper_averages"]) == ["commonsense"]
+PY
+}

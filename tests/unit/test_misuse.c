@@ -9,14 +9,12 @@
 #include <glob.h>
 #include <stdio.h>
 #include <stdlib.h>
-
 static pesc_device *dev;
 static pesc_model *m;
 static pesc_session *s;
 static pesc_tokenizer *t;
 static pesc_data *d;
 static pesc_trainer *trainer;
-
 /* What calls write to. */
 static struct {
     pesc_device *dev;
@@ -38,7 +36,6 @@ static struct {
     float all[1 << 16];
     char text[64];
 } got;
-
 static const int32_t ids[] = { 1, 2, 3 };
 static const char *const no_file[] = { NULL };
 static pesc_model_info info;
@@ -65,7 +62,6 @@ static pesc_load_options load;
 static pesc_run_info run;
 static pesc_sample_options sample;
 static pesc_train_options train;
-
 /* X(call, argument that is missing) */
 #define MISSING(X)                                                                                 \
     X(pesc_device_open(NULL, "cpu"), "out")                                                        \
@@ -253,7 +249,6 @@ static pesc_train_options train;
     X(pesc_option_set(NULL, &load, "x", NULL), "row")                                              \
     X(pesc_option_set(pesc_option_rows(NULL), NULL, "x", NULL), "options")                         \
     X(pesc_option_set(pesc_option_rows(NULL), &load, NULL, NULL), "text")
-
 static pesc_sample_options no_stop_texts(void)
 {
     pesc_sample_options o = pesc_sample_defaults();
