@@ -131,7 +131,8 @@ static bool predicts_further(const config *c, const char *name)
  * Qwen's "mtp." predicts further tokens. */
 static bool harmless(const config *c, const char *name)
 {
-    return predicts_further(c, name) || str_starts(name, "mtp.") || str_ends(name, ".rotary_emb.inv_freq") ||
+    return predicts_further(c, name) || str_starts(name, "mtp.") ||
+           str_ends(name, ".rotary_emb.inv_freq") ||
            (c->tie_embeddings && strcmp(name, head_name) == 0);
 }
 
