@@ -17,8 +17,9 @@
 #include "arch/config.h"
 
 typedef enum key_kind {
-    KEY_I32,    /* where the file has a list, its numbers must be equal */
-    KEY_PERIOD, /* the same, or a letter for each layer of a period, the last one G: LLLG is 4 */
+    KEY_I32,
+    KEY_LIST,   /* the same, or a list of equal numbers, one a layer */
+    KEY_PERIOD, /* a number, or a letter for each layer of a period, the last one G: LLLG is 4 */
     KEY_F32,
     KEY_BOOL,
     KEY_SWITCH, /* a boolean: value 0 or 1 of an enum */

@@ -93,7 +93,7 @@ static const config_key granitemoehybrid_keys[] = {
 
 static const config_key hunyuan_moe_keys[] = {
     EXPERTS,
-    INT("moe_topk|num_experts_per_tok", moe.topk.k, 1, MAX_EXPERTS, 1),
+    INT_OR_LIST("moe_topk|num_experts_per_tok", moe.topk.k, 1, MAX_EXPERTS, 1),
     ATTENTION_BIAS(false),
     REAL("rms_norm_eps", norm_eps, 1e-30, 1, 1e-5),
     TRUE_ALWAYS("use_qk_norm"),

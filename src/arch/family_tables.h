@@ -22,6 +22,10 @@ enum {
     {                                                                                              \
         names, KEY_I32, KEY_OPTIONAL, offsetof(config, field), def, lo, hi                         \
     }
+#define INT_OR_LIST(names, field, lo, hi, def)                                                     \
+    {                                                                                              \
+        names, KEY_LIST, KEY_OPTIONAL, offsetof(config, field), def, lo, hi                        \
+    }
 #define INT_OR_NULL(names, field, lo, hi, def)                                                     \
     {                                                                                              \
         names, KEY_I32, KEY_NULLABLE, offsetof(config, field), def, lo, hi                         \

@@ -52,14 +52,14 @@ static pesc_status read_number(json_where w, const char *key, const config_key *
         *out = b;
         if (k->kind == KEY_TRUE && !b)
             return fail(PESC_UNSUPPORTED, "%s: %s: found false, expected true", w.file, key);
-    } else if (k->kind == KEY_I32 && json_is_array(v)) {
+    } else if (k->kind == KEY_LIST && json_is_array(v)) {
         TRY(read_list(w, key, v, out));
         if (*out < k->min || *out > k->max)
             return fail(PESC_FORMAT, "%s: %s: found %.0f, expected %.0f to %.0f", w.file, key, *out,
                         k->min, k->max);
     } else if (k->kind == KEY_PERIOD && json_is_string(v)) {
         TRY(read_period(w, key, json_string_value(v), out));
-    } else if (k->kind == KEY_I32 || k->kind == KEY_PERIOD) {
+    } else if (k->kind == KEY_I32 || k->kind == KEY_LIST || k->kind == KEY_PERIOD) {
         int64_t i = 0;
         TRY(json_get_i64(w, key, true, (int64_t)k->min, (int64_t)k->max, &i));
         *out = (double)i;
@@ -77,6 +77,7 @@ static void store(config *c, const config_key *k, double v)
     char *at = (char *)c + k->offset;
     switch (k->kind) {
     case KEY_I32:
+    case KEY_LIST:
     case KEY_PERIOD:
         *(int32_t *)(void *)at = (int32_t)v;
         break;

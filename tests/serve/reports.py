@@ -119,6 +119,7 @@ def gives_templates_tools_and_variables(model):
             assert chat(400, tools=[TOOL], tool_choice="auto")["error"]["param"] == "tool_choice"  # how it writes calls is not known
             call["function"]["arguments"] = "{"
             assert "are not JSON" in chat(400, messages=talk)["error"]["message"]
+        call["function"]["arguments"] = "{}"
         with Server(model, "--chat-format", "chatml") as s:  # which has no place for them
             assert s.json("/v1/chat/completions", {**CHAT, "tools": [TOOL]}, 400)["error"]["param"] == "tools"
             assert s.json("/v1/chat/completions", {**CHAT, "chat_template_kwargs": {"a": 1}}, 400)["error"]["param"] == "chat_template_kwargs"
