@@ -345,15 +345,28 @@ static void check_rope(void)
             }
 }
 
+/* Mixtral's rule with 8 experts; with more the gates of all experts, renormalised where there are
+ * no groups. */
+static topk_rule rule_of(int32_t experts, int32_t k, score_kind score, int32_t groups, int32_t best)
+{
+    topk_rule r = {};
+    r.n_experts = experts;
+    r.k = k;
+    r.score = score;
+    r.score_after_topk = experts == 8;
+    r.renormalise = experts > 8 && (groups == 1 || score == SCORE_SIGMOID);
+    r.scale = groups > 1 ? 2.5f : 1;
+    r.n_groups = groups;
+    r.k_groups = best;
+    return r;
+}
+
 static void check_topk(void)
 {
     const topk_rule rules[] = {
-        { 8, 2, SCORE_SOFTMAX, true, false, 0, 1, 1, 1 },
-        { 64, 6, SCORE_SOFTMAX, false, true, 1e-12f, 1.5f, 1, 1 },
-        { 160, 6, SCORE_SOFTMAX, false, false, 0, 16, 8, 3 },
-        { 256, 8, SCORE_SIGMOID, false, true, 0, 2.5f, 8, 4 },
-        { 512, 16, SCORE_SIGMOID, false, true, 0, 1, 1, 1 },
-        { 2048, 100, SCORE_SOFTMAX, false, true, 0, 1, 64, 40 },
+        rule_of(8, 2, SCORE_SOFTMAX, 1, 1),    rule_of(64, 6, SCORE_SOFTMAX, 1, 1),
+        rule_of(160, 6, SCORE_SOFTMAX, 8, 3),  rule_of(256, 8, SCORE_SIGMOID, 8, 4),
+        rule_of(512, 16, SCORE_SIGMOID, 1, 1), rule_of(2048, 100, SCORE_SOFTMAX, 64, 40),
     };
     for (const topk_rule &r : rules)
         for (int coarse = 0; coarse < 2; coarse++) {

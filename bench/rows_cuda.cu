@@ -410,7 +410,11 @@ static void time_routing(void)
     const ops *op = d->op;
     const int64_t experts[] = { 8, 64, 512 };
     for (int64_t e : experts) {
-        topk_rule r = { (int32_t)e, e == 8 ? 2 : 8, SCORE_SOFTMAX, e == 8, false, 0, 1, 1, 1 };
+        topk_rule r = {};
+        r.n_experts = (int32_t)e;
+        r.k = e == 8 ? 2 : 8;
+        r.score_after_topk = e == 8;
+        r.scale = r.n_groups = r.k_groups = 1;
         int64_t k = r.k;
         auto named = [&](const char *name) {
             return std::string(name) + " E " + std::to_string(e);

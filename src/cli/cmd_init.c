@@ -154,13 +154,25 @@ static void write_value(FILE *f, options *o, const pesc_option *r, const char *o
 
 /* ---- lines ---- */
 
+/* The length of what cannot be divided at the beginning of the text: a word, or of a list of values
+ * longer than a line as many values as fit. */
+static int piece_length(const char *text)
+{
+    int word = (int)strcspn(text, " "), n = LINE_WIDTH - KEY_WIDTH - 2;
+    if (word <= n)
+        return word;
+    while (n > 0 && text[n - 1] != '|')
+        n--;
+    return n ? n : word;
+}
+
 /* Words after "# ", from column KEY_WIDTH on; the first line is written up to column `at`. */
 static void write_comment(FILE *f, const char *text, int at)
 {
     int column = LINE_WIDTH; /* the first word begins a line */
     bool first = true;
     while (*text) {
-        int n = (int)strcspn(text, " ");
+        int n = piece_length(text);
         if (column + 1 + n > LINE_WIDTH) {
             int gap = first ? KEY_WIDTH - at : KEY_WIDTH;
             fprintf(f, "%s%*s#", first ? "" : "\n", gap > 1 ? gap : 1, "");

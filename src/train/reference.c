@@ -155,10 +155,11 @@ static void key_of(const pesc_trainer *t, char out[17])
     str_hex(out, XXH3_64bits(text, (size_t)n));
 }
 
-/* The weights that train, as they are now. */
+/* The weights that train, as forward reads them now: whole, whatever processes divide. */
 static pesc_status hash_start(const pesc_trainer *t, char out[17])
 {
-    const tensor *w = &t->params->master;
+    const params *p = t->params;
+    const tensor *w = p->work.data ? &p->work : &p->master;
     device *dev = t->m->dev;
     size_t n = tensor_bytes(w);
     void *copy = mem_alloc(n ? n : 1, 1);

@@ -27,7 +27,7 @@ offers() { # words
     run offers pesc data st
     [ "$output" = stats ]
     run offers pesc esft ""
-    [ "$output" = $'score\nselect\napply' ]
+    [ "$output" = $'score\nselect\napply\nunapply\nprune' ]
     run offers pesc help com
     [ "$output" = compare ]
     cd "$BATS_TEST_TMPDIR"

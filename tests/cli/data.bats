@@ -353,7 +353,7 @@ run_lora() { pesc train "$D/model" --method lora --lora-r 2 --seq-len 64 --batch
     pesc data stats "$D/model"
     fails 2 "data stats: --data FILE is missing; usage: pesc data stats MODEL --data FILE..."
     pesc data check "$D/model" --data "$D/g.jsonl" --format alpaka
-    fails 2 'format: found "alpaka", expected one of ids, camelidae, messages, sharegpt, alpaca, dolly, metamath, magicoder, question, completion, prompt, text; without it the format is found by looking at the first record'
+    fails 2 'format: found "alpaka", expected one of ids, camelidae, messages, sharegpt, alpaca, dolly, metamath, magicoder, question, completion, prompt, text, preference-ids, preference-human, preference-text, preference, labelled-ids, labelled-text, labelled; without it the format is found by looking at the first record'
     pesc data check "$D/model" --data "$D/nothing"
     [ "$status" = 3 ]
     [[ $stderr == "pesc: $D/nothing: "* ]]

@@ -156,6 +156,7 @@ P
     refuse 3 "fits no format of pairs" --data share/train.jsonl --objective dpo
     refuse 3 "fits no format of labelled answers" --data "$T/pairs.jsonl" --objective kto
     refuse 2 "over_length: found split with objective dpo" --data "$T/pairs.jsonl" --objective dpo --over-length split
+    refuse 2 "reasoning: found mask with objective orpo" --data "$T/pairs.jsonl" --objective orpo --reasoning mask
     refuse 2 "label_smoothing: is for objective dpo simpo, found ipo" --data "$T/pairs.jsonl" --objective ipo --label-smoothing 0.1
     refuse 2 "sft_coef" --data share/train.jsonl --sft-coef 0.1
     refuse 2 "batch: found 1 with objective kto" --data "$T/pairs.jsonl" --objective kto --batch 1

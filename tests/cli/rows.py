@@ -6,7 +6,7 @@ import sys
 
 headers = pathlib.Path(__file__).resolve().parents[2] / "include/pesc"
 text = "".join((headers / name).read_text() for name in ("options.h", "craft_options.h", "analysis_options.h", "serve_options.h",
-                                                          "comm_options.h", "../../src/cli/opt/opt_rows.h"))
+                                                          "comm_options.h", "preference_options.h", "../../src/cli/opt/opt_rows.h"))
 text = re.sub(r"/\*.*?\*/", "", text, flags=re.S).replace("\\\n", " ")
 macros = {}
 for line in text.split("\n"):

@@ -199,5 +199,5 @@ of_domain() { # domain n
 @test "study: an unknown study is refused" {
     run "$STUDIES/run.py" none run --work "$T/w"
     [ "$status" = 1 ]
-    [[ $output == "studies: there is no "*"/studies/none.toml; there are embedded, esft, esft-smol, gpu, gpu-fp8, qwen, smol" ]]
+    [[ $output == "studies: there is no "*"/studies/none.toml; there are embedded, esft, esft-smol, gpu, gpu-fp8, qwen, smol, sparse" ]]
 }
