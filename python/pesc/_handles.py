@@ -282,7 +282,8 @@ class Session(Handle):
             text = ctypes.string_at(out.text, out.n_text).decode(errors="replace")
             return types.SimpleNamespace(text=text, ids=out.ids[:out.n_ids], finish=out.finish.decode(),
                                          n_prompt=out.n_prompt, prefill_seconds=out.prefill_seconds,
-                                         decode_seconds=out.decode_seconds)
+                                         decode_seconds=out.decode_seconds, n_guessed=out.n_guessed,
+                                         n_guesses_kept=out.n_guesses_kept)
         finally:
             lib.pesc_generation_free(byref(out))
             self._busy.release()
