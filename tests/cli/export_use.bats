@@ -75,6 +75,17 @@ PY
     pesc export base --to gguf -o out --check false --overwrite
     grep -qx 'PARAMETER temperature 0' out/Modelfile
     refute grep -q SYSTEM out/Modelfile
+    python3 - <<'PY' # what stands before the message is another text where none is given
+import json
+c = json.load(open("base/tokenizer_config.json"))
+c["chat_template"] = ("{% for m in messages %}{% if m['role'] == 'system' %}a{{ m['content'] }}{% else %}{% if loop.first %}b by default{% endif %}"
+                      "{{ '<|im_start|>' + m['role'] + '\n' + m['content'] + '<|im_end|>\n' }}{% endif %}{% endfor %}"
+                      "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}")
+json.dump(c, open("base/tokenizer_config.json", "w"))
+PY
+    pesc export base --to gguf -o out --check false --overwrite
+    [ "$status" = 0 ]
+    refute grep -q SYSTEM out/Modelfile
 }
 
 # The tensors of a GGUF LoRA must give what those of the PEFT directory give, with Q and K in the order of GGUF.
