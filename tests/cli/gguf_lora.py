@@ -4,7 +4,13 @@ import json
 import struct
 import sys
 
-import numpy
+
+def floats(data, start, n):
+    return struct.unpack_from(f"<{n}f", data, start)
+
+
+def rows(values, n):
+    return [values[at:at + n] for at in range(0, len(values), n)]
 
 
 def read_gguf(path):
@@ -29,9 +35,9 @@ def read_gguf(path):
     infos = [(text(), [take("Q") for _ in range(take("I"))], take("I"), take("Q")) for _ in range(n_tensors)]
     start = -(-at[0] // 32) * 32
     tensors = {}
-    for name, ne, kind, offset in infos:
+    for name, (width, n_rows), kind, offset in infos:
         assert kind == 0, "f32"
-        tensors[name] = numpy.frombuffer(data, "<f4", int(numpy.prod(ne)), start + offset).reshape(ne[::-1])
+        tensors[name] = rows(floats(data, start + offset, width * n_rows), width)
     return keys, tensors
 
 
@@ -39,8 +45,17 @@ def read_safetensors(path):
     data = open(path, "rb").read()
     n = struct.unpack_from("<Q", data)[0]
     head = json.loads(data[8:8 + n])
-    return {name: numpy.frombuffer(data[8 + n + t["data_offsets"][0]:8 + n + t["data_offsets"][1]], "<f4").reshape(t["shape"])
-            for name, t in head.items() if name != "__metadata__"}
+    tensors = {}
+    for name, t in head.items():
+        if name != "__metadata__":
+            n_rows, width = t["shape"]
+            tensors[name] = rows(floats(data, 8 + n + t["data_offsets"][0], n_rows * width), width)
+    return tensors
+
+
+def product(b, a, scale):
+    columns = list(zip(*a))
+    return [[scale * sum(x * y for x, y in zip(row, column)) for column in columns] for row in b]
 
 
 NAMES = {"q_proj": "attn_q", "k_proj": "attn_k", "v_proj": "attn_v", "o_proj": "attn_output", "gate_proj": "ffn_gate",
@@ -56,12 +71,14 @@ for name, a in peft.items():
         continue
     parts = name.split(".")
     layer, module = parts[parts.index("layers") + 1], parts[-3]
-    b = peft[name.replace("lora_A", "lora_B")]
     alpha = (config.get("alpha_pattern") or {}).get(module, config["lora_alpha"])
-    delta = b @ a * alpha / config["r"]
-    if module in HEADS:  # rows of a head: first halves and second halves alternate
-        delta = delta.reshape(HEADS[module], 2, -1, delta.shape[1]).swapaxes(1, 2).reshape(delta.shape)
+    delta = product(peft[name.replace("lora_A", "lora_B")], a, alpha / config["r"])
+    if module in HEADS:  # rows of a head: those of its first half and of its second half alternate
+        head = len(delta) // HEADS[module]
+        delta = [delta[h + half * head // 2 + i] for h in range(0, len(delta), head) for i in range(head // 2) for half in (0, 1)]
     stem = f"blk.{layer}.{NAMES[module]}.weight"
-    ours_a, ours_b = tensors[stem + ".lora_a"], tensors[stem + ".lora_b"]
-    ours = ours_b @ ours_a * keys["adapter.lora.alpha"] / ours_b.shape[1]
-    assert abs(ours - delta).max() <= 1e-6 * max(abs(delta).max(), 1e-9), (stem, abs(ours - delta).max())
+    ours_b = tensors[stem + ".lora_b"]
+    ours = product(ours_b, tensors[stem + ".lora_a"], keys["adapter.lora.alpha"] / len(ours_b[0]))
+    largest = max(abs(x) for row in delta for x in row)
+    off = max(abs(x - y) for row, other in zip(delta, ours, strict=True) for x, y in zip(row, other, strict=True))
+    assert off <= 1e-6 * max(largest, 1e-9), (stem, off)
