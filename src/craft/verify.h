@@ -7,7 +7,8 @@
  * position. Rounding to the stored dtype does so too, but little. In a mixture rounding can also
  * make a router choose another expert near a tie, which changes single positions much: these are
  * counted, and are no failure as long as the predictions, by KL divergence and greedy tokens, stay
- * the same. */
+ * the same, or else every position is within rounding when the written model chooses the experts
+ * that the other one chose. */
 #ifndef PESC_CRAFT_VERIFY_H
 #define PESC_CRAFT_VERIFY_H
 
@@ -36,12 +37,20 @@ pesc_status verify_logits(const verify_pair *v, pesc_logit_check *out);
 
 enum { VERIFY_POSITIONS = 64 }; /* most that are compared */
 
-/* The two parts of it: compares logits [positions, vocab]; whether what it found passes. */
+/* The parts of it: compares logits [positions, vocab]; whether what it found passes. */
 typedef struct verify_logit_pair {
     const float *from, *made;
     size_t positions, vocab;
 } verify_logit_pair;
 void verify_compare(const verify_logit_pair *l, verify_rounding r, pesc_logit_check *out);
 bool verify_passes(const pesc_logit_check *c, verify_rounding r);
+
+/* The experts [n_layers, positions, k] that the routers of two mixtures chose. */
+typedef struct verify_choices {
+    const int32_t *from, *made;
+    int32_t n_layers, k, n_experts;
+    size_t positions;
+} verify_choices;
+bool verify_chooses_alike(const verify_choices *c);
 
 #endif

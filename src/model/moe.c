@@ -1,6 +1,7 @@
 #include "model/moe.h"
 
 #include "model/pass.h"
+#include "model/routes.h"
 
 #include <string.h>
 
@@ -92,7 +93,8 @@ void moe_route(const pass *p, const block *b)
     int32_t n = r->topk.n_experts;
     if (b->moe.logit_bias.data)
         op->add_bias(p->dev, a->logits, b->moe.logit_bias, (tensor){ 0 });
-    op->topk_fwd(p->dev, a->ids, a->gates, a->logits, &r->topk, b->moe.router_bias);
+    if (!routes_choose(p, b))
+        op->topk_fwd(p->dev, a->ids, a->gates, a->logits, &r->topk, b->moe.router_bias);
     if (extra) {
         op->expert_remap(p->dev, a->remapped, a->ids, extra->table, p->adapter_of_row);
         n += (int32_t)extra->gate.ne[0];

@@ -59,8 +59,8 @@ void routes_close(routes *r)
 {
     if (!r)
         return;
-    if (r->device)
-        r->m->dev->op->free(r->m->dev, r->device);
+    r->m->dev->op->free(r->m->dev, r->device);
+    r->m->dev->op->free(r->m->dev, r->choosing);
     mem_free(r->host);
     mem_free(r->layers);
     mem_free(r);
@@ -125,20 +125,71 @@ void routes_record(routes *r, pass *p)
     p->routes = r;
 }
 
+static int32_t nth_router(const routes *r, int32_t layer)
+{
+    int32_t at = 0;
+    while (r->layers[at] != layer)
+        at++;
+    return at;
+}
+
 void routes_record_layer(pass *p, int32_t layer)
 {
     const block *b = &p->m->w.blocks[layer];
-    int32_t at = 0;
     if (!p->routes || !b->sparse)
         return;
-    while (p->routes->layers[at] != layer)
-        at++;
     if (moe_adapters_few(p))
         moe_route(p, b); /* as in routes_fwd() */
-    keep_choices(p->routes, p, at);
+    keep_choices(p->routes, p, nth_router(p->routes, layer));
 }
 
 pesc_status routes_fetch(pass *p)
 {
     return p->routes ? fetch(p->routes, p) : PESC_OK;
+}
+
+/* ---- the choices of another model ---- */
+
+pesc_status routes_follow(routes *r, pass *p, const int32_t *ids, int32_t n)
+{
+    const int32_t n_experts = r->m->shape.cfg.moe.topk.n_experts;
+    const size_t rows = (size_t)r->n_layers * (size_t)n;
+    const size_t bytes = rows * (size_t)n_experts * sizeof(float);
+    const float far_below = -1e30F;
+    float *choosing = mem_alloc(bytes, 1);
+    if (!choosing)
+        return fail_nomem("routes", bytes);
+    for (size_t i = 0; i < rows * (size_t)n_experts; i++)
+        choosing[i] = far_below;
+    for (size_t i = 0; i < rows * (size_t)r->k; i++)
+        choosing[i / (size_t)r->k * (size_t)n_experts + (size_t)ids[i]] = 0;
+    ASSERT(!r->choosing);
+    pesc_status s = r->m->dev->op->alloc(r->m->dev, bytes, &r->choosing);
+    if (s == PESC_OK) {
+        r->m->dev->op->upload(r->m->dev, r->choosing, choosing, bytes);
+        s = r->m->dev->op->sync(r->m->dev);
+    }
+    mem_free(choosing);
+    routes_record(r, p);
+    return s;
+}
+
+/* A token at a time: the op adds one row to the scores of all its tokens. */
+bool routes_choose(const pass *p, const block *b)
+{
+    const routes *r = p->routes;
+    const moe_acts *a = &p->acts.moe;
+    topk_rule rule = p->m->cfg.moe.topk;
+    if (!r || !r->choosing)
+        return false;
+    const int64_t first = (int64_t)nth_router(r, (int32_t)(b - p->m->w.blocks)) * p->n;
+    rule.n_groups = rule.k_groups = 1; /* the choice was made within them */
+    for (int32_t t = 0; t < p->n; t++)
+        p->dev->op->topk_fwd(p->dev, tensor_slice(&a->ids, t, 1), tensor_slice(&a->gates, t, 1),
+                             tensor_slice(&a->logits, t, 1), &rule,
+                             (tensor){ .data = (float *)r->choosing + (first + t) * rule.n_experts,
+                                       .dt = DT_F32,
+                                       .nd = 1,
+                                       .ne = { rule.n_experts } });
+    return true;
 }
