@@ -43,6 +43,7 @@ static const config_key delta_keys[] = {
     INT("linear_num_value_heads", delta_v_heads, 1, MAX_HEADS, 32),
     INT("linear_key_head_dim", delta_k_dim, 1, 256, 128),
     INT("linear_value_head_dim", delta_v_dim, 1, 256, 128),
+    TRUE_ALWAYS("attn_output_gate"),
     { 0 },
 };
 

@@ -98,7 +98,8 @@ static pesc_status read_factors(config *c, json_where w)
     return PESC_OK;
 }
 
-/* What all tables of a model share: which columns rotate. */
+/* What all tables of a model share: which columns rotate. Of multimodal positions (mrope_section)
+ * the three numbers of a text token are one, so nothing differs. */
 static pesc_status read_partial(config *c, json_where w)
 {
     double partial = c->rotary == 0 ? 1 : (double)c->rotary;
@@ -110,9 +111,6 @@ static pesc_status read_partial(config *c, json_where w)
         return fail(PESC_FORMAT, "%s: partial_rotary_factor: found %g, expected more than 0, to 1",
                     w.file, partial);
     c->rotary = c->rotary == 0 ? 0 : (float)partial;
-    if (json_has(w.object, "mrope_section"))
-        return fail(PESC_UNSUPPORTED, "%s: mrope_section: multimodal rotation is not supported",
-                    w.file);
     return PESC_OK;
 }
 

@@ -7,7 +7,7 @@
 #include <string.h>
 
 /* Whose text is computed as a language model of its own is. */
-static const char *const kinds[] = { "gemma3", "mistral3" };
+static const char *const kinds[] = { "gemma3", "mistral3", "qwen3_5", "qwen3_5_moe" };
 
 /* What is said of the whole model, and holds for its text unless that says otherwise. */
 static const char *const shared[] = { "tie_word_embeddings", "dtype",        "torch_dtype",
@@ -45,10 +45,8 @@ pesc_status textpart_take(json_t **config, const char *file, bool *found)
 pesc_status textpart_keep(weights *ws)
 {
     static const char *const others[] = {
-        "vision_tower.",
-        "model.vision_tower.",
-        "multi_modal_projector.",
-        "model.multi_modal_projector.",
+        "vision_tower.",          "model.vision_tower.",          "model.visual.",
+        "multi_modal_projector.", "model.multi_modal_projector.",
     };
     size_t n = weights_count(ws);
     unsigned char *drop = mem_zalloc(n + 1, 1);

@@ -71,6 +71,8 @@ static const fixture fixtures[] = {
     { "qwen", NULL, NULL, 1e-4f },
     { "mistral3", NULL, NULL, 1e-4f },
     { "gemma3-multimodal", NULL, NULL, 1e-4f },
+    { "qwen3_5-multimodal", NULL, NULL, 1e-4f },
+    { "qwen3_5_moe-multimodal", NULL, NULL, 1e-4f },
     { "deepseek_v3-fp8", NULL, NULL, 1e-4f },
     { "ministral3-fp8", NULL, NULL, 1e-4f },
     { "lfm2", NULL, NULL, 1e-4f },

@@ -320,13 +320,32 @@ def fp8(config, seed, block):
     return make
 
 
-def multimodal(config, seed):
-    """The text of a model that also sees: its tensors stand among those of the other parts."""
+def multimodal(config, seed, norm=1, **spelled):
+    """The text of a model that also sees: its tensors stand among those of the other parts. `spelled`: what the publisher writes into
+    text_config and transformers does not keep; with it come tensors of multi-token prediction, as published."""
     def make(out):
+        from safetensors.torch import load_file, save_file
         model = hf.AutoModelForImageTextToText.from_config(config, attn_implementation="eager")
-        randomise(model, seed)
+        randomise(model, seed, norm)
         save(model, out, seed)
+        if spelled:
+            path = out / "config.json"
+            c = json.loads(path.read_text())
+            c["text_config"].update(spelled)
+            path.write_text(json.dumps(c, indent=2) + "\n")
+            state = load_file(out / "model.safetensors")
+            assert any(name.startswith("model.visual.") for name in state) and any(name.startswith("model.language_model.") for name in state)
+            save_file({**state, "mtp.fc.weight": torch.zeros(3, 5)}, out / "model.safetensors", metadata={"format": "pt"})
     return make
+
+
+def qwen3_5_multimodal(config_class, text, seed):
+    """As Qwen3.5 is published."""
+    vision = dict(depth=1, hidden_size=8, intermediate_size=8, num_heads=2, patch_size=4, out_hidden_size=36, num_position_embeddings=16)
+    positions = dict(rope_type="default", rope_theta=5000.0, partial_rotary_factor=0.5, mrope_section=[2, 1, 1], mrope_interleaved=True)
+    config = config_class(text_config=dict(**{**BASE, **DELTA, **DELTA_DENSE, "tie_word_embeddings": True}, rope_parameters=positions, **text),
+                          vision_config=vision, tie_word_embeddings=True)
+    return multimodal(config, seed, 0, attn_output_gate=True, mtp_num_hidden_layers=1, full_attention_interval=4, mamba_ssm_dtype="float32")
 
 
 VISION = dict(hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=2, image_size=16, patch_size=8)
@@ -532,6 +551,9 @@ FIXTURES = {
                                              vision_config=dict(model_type="pixtral", head_dim=4, **VISION), tie_word_embeddings=False), 54),
     "gemma3-multimodal": multimodal(hf.Gemma3Config(text_config=dict(**{**BASE, **DENSE}, query_pre_attn_scalar=20, sliding_window=9),
                                                     vision_config=dict(model_type="siglip_vision_model", **VISION), mm_tokens_per_image=4), 55),
+    "qwen3_5-multimodal": qwen3_5_multimodal(hf.Qwen3_5Config, dict(layer_types=DELTA_LAYERS[:3]), 63),
+    "qwen3_5_moe-multimodal": qwen3_5_multimodal(hf.Qwen3_5MoeConfig, dict(
+        layer_types=DELTA_LAYERS[:3], num_experts=6, num_experts_per_tok=3, moe_intermediate_size=20, shared_expert_intermediate_size=28), 66),
     "deepseek_v3-fp8": fp8(hf.DeepseekV3Config(**{**BASE, **MLA}, q_lora_rank=14, n_group=1, topk_group=1), 56, [16, 12]),
     "ministral3-fp8": fp8(hf.Ministral3Config(**{**BASE, **DENSE}, rope_parameters=MINISTRAL), 57, None),
     "lfm2": family(hf.Lfm2Config, 50, conv_bias=True, block_multiple_of=8, block_ffn_dim_multiplier=1.3,
