@@ -14,60 +14,56 @@ void recurrent_layout_partial(recurrent_acts *a, arena *mem, const acts_plan *pl
     a->o_ax = tensor_take2(mem, plan->dt, plan->n, plan->rank);
 }
 
-void recurrent_layout(recurrent_acts *a, arena *mem, const acts_plan *plan)
+static recurrent_rows layout_rows(arena *mem, const acts_plan *plan)
 {
     const config *c = plan->c;
     int64_t n = plan->n, width = config_conv_width(c), values = config_delta_values(c);
+    recurrent_rows x = { 0 };
+    if (c->recurrent == MIXER_CONV) {
+        x.in = tensor_take2(mem, plan->dt, n, 3 * width);
+        x.out = tensor_take2(mem, plan->dt, n, width);
+        return x;
+    }
+    x.in = tensor_take2(mem, plan->dt, n, width);
+    x.out = tensor_take2(mem, plan->dt, n, values);
+    if (c->delta_grouped) {
+        x.qkvz = tensor_take2(mem, plan->dt, n, width + values);
+        x.ba = tensor_take2(mem, plan->dt, n, 2 * c->delta_v_heads);
+    }
+    x.z = tensor_take2(mem, plan->dt, n, values);
+    x.b = tensor_take2(mem, plan->dt, n, c->delta_v_heads);
+    x.a = tensor_take2(mem, plan->dt, n, c->delta_v_heads);
+    x.mixed = tensor_take2(mem, plan->dt, n, width);
+    x.rule = tensor_take2(mem, plan->dt, n, values);
+    return x;
+}
+
+void recurrent_layout(recurrent_acts *a, arena *mem, const acts_plan *plan)
+{
+    const config *c = plan->c;
     *a = (recurrent_acts){ 0 };
     if (!config_has_state(c))
         return;
     recurrent_layout_partial(a, mem, plan);
-    if (c->recurrent == MIXER_CONV) {
-        a->in = tensor_take2(mem, plan->dt, n, 3 * width);
-        a->out = tensor_take2(mem, plan->dt, n, width);
+    a->x = layout_rows(mem, plan);
+    if (c->recurrent == MIXER_CONV)
         return;
-    }
-    a->in = tensor_take2(mem, plan->dt, n, width);
-    a->out = tensor_take2(mem, plan->dt, n, values);
-    if (c->delta_grouped) {
-        a->qkvz = tensor_take2(mem, plan->dt, n, width + values);
-        a->ba = tensor_take2(mem, plan->dt, n, 2 * c->delta_v_heads);
-    }
-    a->z = tensor_take2(mem, plan->dt, n, values);
-    a->b = tensor_take2(mem, plan->dt, n, c->delta_v_heads);
-    a->a = tensor_take2(mem, plan->dt, n, c->delta_v_heads);
-    a->mixed = tensor_take2(mem, plan->dt, n, width);
-    a->rule = tensor_take2(mem, plan->dt, n, values);
-    a->normed = tensor_take2(mem, plan->dt, n, values);
+    a->normed = tensor_take2(mem, plan->dt, plan->n, config_delta_values(c));
     if (plan->train)
-        a->rstd = tensor_take1(mem, DT_F32, n * c->delta_v_heads);
+        a->rstd = tensor_take1(mem, DT_F32, plan->n * c->delta_v_heads);
 }
 
 void recurrent_grads_layout(recurrent_grads *g, arena *mem, const acts_plan *plan)
 {
     const config *c = plan->c;
-    int64_t n = plan->n, width = config_conv_width(c), values = config_delta_values(c);
     *g = (recurrent_grads){ 0 };
     if (!config_has_state(c))
         return;
-    if (c->recurrent == MIXER_CONV) {
-        g->in = tensor_take2(mem, plan->dt, n, 3 * width);
-        g->out = tensor_take2(mem, plan->dt, n, width);
+    g->x = layout_rows(mem, plan);
+    if (c->recurrent == MIXER_CONV)
         return;
-    }
-    g->in = tensor_take2(mem, plan->dt, n, width);
-    g->out = tensor_take2(mem, plan->dt, n, values);
-    if (c->delta_grouped) {
-        g->qkvz = tensor_take2(mem, plan->dt, n, width + values);
-        g->ba = tensor_take2(mem, plan->dt, n, 2 * c->delta_v_heads);
-    }
-    g->z = tensor_take2(mem, plan->dt, n, values);
-    g->b = tensor_take2(mem, plan->dt, n, c->delta_v_heads);
-    g->a = tensor_take2(mem, plan->dt, n, c->delta_v_heads);
-    g->mixed = tensor_take2(mem, plan->dt, n, width);
-    g->rule = tensor_take2(mem, plan->dt, n, values);
-    g->work = tensor_take2(mem, DT_F32, delta_states(n), config_delta_state(c));
-    g->dqk = tensor_take2(mem, DT_F32, n, 2 * (int64_t)c->delta_v_heads * c->delta_k_dim);
+    g->work = tensor_take2(mem, DT_F32, delta_states(plan->n), config_delta_state(c));
+    g->dqk = tensor_take2(mem, DT_F32, plan->n, 2 * (int64_t)c->delta_v_heads * c->delta_k_dim);
 }
 
 /* ---- the ops' arguments; states, if any, are the caller's ---- */
@@ -76,8 +72,8 @@ static conv conv_args(const pass *p, const block *b)
 {
     const recurrent_acts *a = &p->acts.mix;
     const bool gated = b->mixer == MIXER_CONV;
-    return (conv){ .out = gated ? a->out : a->mixed,
-                   .x = a->in,
+    return (conv){ .out = gated ? a->x.out : a->x.mixed,
+                   .x = a->x.in,
                    .w = b->mix.w,
                    .bias = b->mix.bias,
                    .starts = p->starts,
@@ -90,10 +86,10 @@ static delta_rule rule_args(const pass *p, const block *b)
 {
     const config *c = &p->m->cfg;
     const recurrent_acts *a = &p->acts.mix;
-    return (delta_rule){ .out = a->rule,
-                         .x = a->mixed,
-                         .b = a->b,
-                         .a = a->a,
+    return (delta_rule){ .out = a->x.rule,
+                         .x = a->x.mixed,
+                         .b = a->x.b,
+                         .a = a->x.a,
                          .a_log = b->mix.a_log,
                          .dt_bias = b->mix.dt_bias,
                          .starts = p->starts,
@@ -116,7 +112,7 @@ typedef struct group_part {
 
 enum { GROUP_PARTS = 6 };
 
-static void group_parts(group_part out[GROUP_PARTS], const config *c, const recurrent_acts *x)
+static void group_parts(group_part out[GROUP_PARTS], const config *c, const recurrent_rows *x)
 {
     int32_t k = c->delta_k_dim, heads = c->delta_v_heads / c->delta_k_heads;
     int32_t v = heads * c->delta_v_dim, keys = c->delta_k_heads * k;
@@ -128,7 +124,7 @@ static void group_parts(group_part out[GROUP_PARTS], const config *c, const recu
     out[5] = (group_part){ x->a, x->ba, heads, 0, heads };
 }
 
-static void copy_groups(const pass *p, const recurrent_acts *x, bool back)
+static void copy_groups(const pass *p, const recurrent_rows *x, bool back)
 {
     const config *c = &p->m->cfg;
     group_part parts[GROUP_PARTS];
@@ -163,14 +159,14 @@ static void project(const pass *p, const block *b, tensor h)
     const recurrent_acts *a = &p->acts.mix;
     const recurrent *m = &b->mix;
     if (b->mixer == MIXER_CONV) {
-        linears_fwd(p, &(linear_set){ 1, { &m->in }, { a->in }, a->in_ax }, h);
-    } else if (a->qkvz.data) {
-        linears_fwd(p, &(linear_set){ 1, { &m->in }, { a->qkvz }, a->in_ax }, h);
-        linears_fwd(p, &(linear_set){ 1, { &m->b }, { a->ba }, a->ba_ax }, h);
-        copy_groups(p, a, false);
+        linears_fwd(p, &(linear_set){ 1, { &m->in }, { a->x.in }, a->in_ax }, h);
+    } else if (a->x.qkvz.data) {
+        linears_fwd(p, &(linear_set){ 1, { &m->in }, { a->x.qkvz }, a->in_ax }, h);
+        linears_fwd(p, &(linear_set){ 1, { &m->b }, { a->x.ba }, a->ba_ax }, h);
+        copy_groups(p, &a->x, false);
     } else {
-        linears_fwd(p, &(linear_set){ 2, { &m->in, &m->z }, { a->in, a->z }, a->in_ax }, h);
-        linears_fwd(p, &(linear_set){ 2, { &m->b, &m->a }, { a->b, a->a }, a->ba_ax }, h);
+        linears_fwd(p, &(linear_set){ 2, { &m->in, &m->z }, { a->x.in, a->x.z }, a->in_ax }, h);
+        linears_fwd(p, &(linear_set){ 2, { &m->b, &m->a }, { a->x.b, a->x.a }, a->ba_ax }, h);
     }
 }
 
@@ -192,11 +188,11 @@ static void delta_fwd(const pass *p, const block *b)
     }
     op->delta_fwd(p->dev, &args);
     op->rmsnorm_fwd(p->dev, &(norm_fwd){ .out = heads_of(c, a->normed),
-                                         .x = heads_of(c, a->rule),
+                                         .x = heads_of(c, a->x.rule),
                                          .w = b->mix.norm,
                                          .rstd = a->rstd,
                                          .eps = c->norm_eps });
-    op->glu_fwd(p->dev, a->out, a->z, a->normed, ACT_SILU);
+    op->glu_fwd(p->dev, a->x.out, a->x.z, a->normed, ACT_SILU);
 }
 
 void recurrent_fwd(const pass *p, const block *b, tensor y, tensor h)
@@ -211,7 +207,7 @@ void recurrent_fwd(const pass *p, const block *b, tensor y, tensor h)
     p->dev->op->conv_fwd(p->dev, &args);
     if (b->mixer == MIXER_DELTA)
         delta_fwd(p, b);
-    linears_fwd(p, &(linear_set){ 1, { &b->mix.out }, { y }, a->o_ax }, a->out);
+    linears_fwd(p, &(linear_set){ 1, { &b->mix.out }, { y }, a->o_ax }, a->x.out);
 }
 
 /* ---- backward ---- */
@@ -223,23 +219,23 @@ static void delta_backward(const pass *p, const block *b, const block *g)
     const ops *op = p->dev->op;
     const recurrent_acts *a = &p->acts.mix;
     const recurrent_grads *d = &p->train->grads.mix;
-    op->glu_bwd(p->dev, &(glu_bwd){ .dgate = d->z,
-                                    .dup = d->rule,
-                                    .dy = d->out,
-                                    .gate = a->z,
+    op->glu_bwd(p->dev, &(glu_bwd){ .dgate = d->x.z,
+                                    .dup = d->x.rule,
+                                    .dy = d->x.out,
+                                    .gate = a->x.z,
                                     .up = a->normed,
                                     .act = ACT_SILU });
-    op->rmsnorm_bwd(p->dev, &(norm_bwd){ .dx = heads_of(c, d->rule),
-                                         .dy = heads_of(c, d->rule),
-                                         .x = heads_of(c, a->rule),
+    op->rmsnorm_bwd(p->dev, &(norm_bwd){ .dx = heads_of(c, d->x.rule),
+                                         .dy = heads_of(c, d->x.rule),
+                                         .x = heads_of(c, a->x.rule),
                                          .w = b->mix.norm,
                                          .rstd = a->rstd,
                                          .dw = g->mix.norm });
     op->delta_bwd(p->dev, &(delta_bwd){ .fwd = rule_args(p, b),
-                                        .dout = d->rule,
-                                        .dx = d->mixed,
-                                        .db = d->b,
-                                        .da = d->a,
+                                        .dout = d->x.rule,
+                                        .dx = d->x.mixed,
+                                        .db = d->x.b,
+                                        .da = d->x.a,
                                         .da_log = g->mix.a_log,
                                         .ddt_bias = g->mix.dt_bias,
                                         .work = d->work,
@@ -254,21 +250,18 @@ static void project_bwd(const pass *p, const block *b, const block *g, attention
     linear_flow first = { .dx = f.dh, .x = f.h }, then = first;
     then.accumulate = true;
     if (b->mixer == MIXER_CONV) {
-        linears_bwd(p, &(linear_set){ 1, { &m->in }, { d->in }, a->in_ax },
+        linears_bwd(p, &(linear_set){ 1, { &m->in }, { d->x.in }, a->in_ax },
                     (const linear *[]){ &t->in }, first);
-    } else if (a->qkvz.data) {
-        recurrent_acts grads = { .in = d->in, .z = d->z, .b = d->b, .a = d->a };
-        grads.qkvz = d->qkvz;
-        grads.ba = d->ba;
-        copy_groups(p, &grads, true);
-        linears_bwd(p, &(linear_set){ 1, { &m->in }, { d->qkvz }, a->in_ax },
+    } else if (a->x.qkvz.data) {
+        copy_groups(p, &d->x, true);
+        linears_bwd(p, &(linear_set){ 1, { &m->in }, { d->x.qkvz }, a->in_ax },
                     (const linear *[]){ &t->in }, first);
-        linears_bwd(p, &(linear_set){ 1, { &m->b }, { d->ba }, a->ba_ax },
+        linears_bwd(p, &(linear_set){ 1, { &m->b }, { d->x.ba }, a->ba_ax },
                     (const linear *[]){ &t->b }, then);
     } else {
-        linears_bwd(p, &(linear_set){ 2, { &m->in, &m->z }, { d->in, d->z }, a->in_ax },
+        linears_bwd(p, &(linear_set){ 2, { &m->in, &m->z }, { d->x.in, d->x.z }, a->in_ax },
                     (const linear *[]){ &t->in, &t->z }, first);
-        linears_bwd(p, &(linear_set){ 2, { &m->b, &m->a }, { d->b, d->a }, a->ba_ax },
+        linears_bwd(p, &(linear_set){ 2, { &m->b, &m->a }, { d->x.b, d->x.a }, a->ba_ax },
                     (const linear *[]){ &t->b, &t->a }, then);
     }
 }
@@ -278,13 +271,14 @@ void recurrent_bwd(const pass *p, const block *b, const block *g, attention_flow
     const recurrent_acts *a = &p->acts.mix;
     const recurrent_grads *d = &p->train->grads.mix;
     linears_bwd(p, &(linear_set){ 1, { &b->mix.out }, { f.dy }, a->o_ax },
-                (const linear *[]){ &g->mix.out }, (linear_flow){ .dx = d->out, .x = a->out });
+                (const linear *[]){ &g->mix.out }, (linear_flow){ .dx = d->x.out, .x = a->x.out });
     if (b->mixer == MIXER_DELTA)
         delta_backward(p, b, g);
-    p->dev->op->conv_bwd(p->dev, &(conv_bwd){ .fwd = conv_args(p, b),
-                                              .dout = b->mixer == MIXER_CONV ? d->out : d->mixed,
-                                              .dx = d->in,
-                                              .dw = g->mix.w,
-                                              .dbias = g->mix.bias });
+    p->dev->op->conv_bwd(p->dev,
+                         &(conv_bwd){ .fwd = conv_args(p, b),
+                                      .dout = b->mixer == MIXER_CONV ? d->x.out : d->x.mixed,
+                                      .dx = d->x.in,
+                                      .dw = g->mix.w,
+                                      .dbias = g->mix.bias });
     project_bwd(p, b, g, f);
 }

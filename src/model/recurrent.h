@@ -10,20 +10,25 @@
 
 #include "model/attention.h"
 
+/* What both passes have: values forward, their gradients backward. */
+typedef struct recurrent_rows {
+    tensor in;          /* [T,3C], or of a delta net [T,W]: what the convolution reads */
+    tensor out;         /* [T,C] or [T,X]: what the output projection reads */
+    tensor qkvz, ba;    /* [T,W+X] [T,2J]: what grouped projections give; else absent */
+    tensor z, b, a;     /* [T,X] [T,J] [T,J]: of a delta net, as all below */
+    tensor mixed, rule; /* [T,W] [T,X]: after the convolution, after the delta rule */
+} recurrent_rows;
+
 typedef struct recurrent_acts {
-    tensor in;                 /* [T,3C], or of a delta net [T,W]: what the convolution reads */
-    tensor out;                /* [T,C] or [T,X]: what the output projection reads */
-    tensor qkvz, ba;           /* [T,W+X] [T,2J]: what grouped projections give; else absent */
-    tensor z, b, a;            /* [T,X] [T,J] [T,J]: of a delta net, as all below */
-    tensor mixed, rule;        /* [T,W] [T,X]: after the convolution, after the delta rule */
-    tensor normed;             /* [T,X] */
-    tensor rstd;               /* f32 [T*J]; training */
+    recurrent_rows x;
+    tensor normed;             /* [T,X]; of a delta net */
+    tensor rstd;               /* f32 [T*J]; of a delta net in training */
     tensor in_ax, ba_ax, o_ax; /* linear_set.ax */
 } recurrent_acts;
 
 typedef struct recurrent_grads {
-    tensor in, out, qkvz, ba, z, b, a, mixed, rule; /* like those of recurrent_acts */
-    tensor work, dqk;                               /* see delta_bwd */
+    recurrent_rows x;
+    tensor work, dqk; /* see delta_bwd */
 } recurrent_grads;
 
 /* Nothing, where all layers have attention. */
