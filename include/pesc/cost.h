@@ -35,6 +35,8 @@ typedef struct pesc_cost_report {
     uint64_t inference_bytes;  /* activations and scratch of a forward of `tokens` tokens */
     uint64_t activation_bytes; /* of a training step of `tokens` tokens, every layer kept */
     uint64_t trained_bytes;    /* weights that train, their gradients and moments (AdamW) */
+    int64_t lora_r; /* rank of the LoRA that trains: the model's own, or options.lora_r; 0:
+                       none */
 } pesc_cost_report;
 
 /* Counts from the configuration and file headers; path may also be a config.json alone. Without

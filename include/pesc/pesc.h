@@ -539,6 +539,8 @@ typedef struct pesc_plan_report {
     uint64_t exchanged; /* bytes of gradients and updated weights of a step: each of N processes
                            sends and receives (N - 1) / N of them */
     char routers[16];   /* "train" or "frozen"; "": the model has none */
+    double flop;        /* of training a token in sequences of seq_len, as pesc_cost() counts them;
+                           0: more than can be counted */
 } pesc_plan_report;
 /* Computes the memory of a run from the configuration and file headers of the model. */
 pesc_status pesc_plan(pesc_device *dev, const char *path, const pesc_train_options *opt,

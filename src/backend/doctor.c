@@ -1,5 +1,6 @@
 /* doctor: what this build can do on this machine, for `pesc doctor`. */
 #include "backend/backend.h"
+#include "backend/memory.h"
 #include "base/status.h"
 
 #include <stdio.h>
@@ -41,9 +42,9 @@ size_t pesc_doctor(pesc_doctor_row *rows, size_t cap)
     row(rows, cap, &n, r);
 
     r = (pesc_doctor_row){ .name = "memory", .state = "ok" };
-    double pages = (double)sysconf(_SC_PHYS_PAGES), free_pages = (double)sysconf(_SC_AVPHYS_PAGES);
-    double gib = (double)sysconf(_SC_PAGESIZE) / (1 << 30);
-    snprintf(r.detail, sizeof r.detail, "%.1f of %.1f GiB free", free_pages * gib, pages * gib);
+    double gib = 1 << 30, pages = (double)sysconf(_SC_PHYS_PAGES);
+    snprintf(r.detail, sizeof r.detail, "%.1f of %.1f GiB free",
+             (double)memory_host_available() / gib, pages * (double)sysconf(_SC_PAGESIZE) / gib);
     row(rows, cap, &n, r);
     return n;
 }

@@ -30,6 +30,7 @@ typedef struct model_cost {
 
 typedef struct costs {
     const options *o;
+    pesc_cost_options how;
     model_cost *models;
     size_t n;
 } costs;
@@ -103,14 +104,17 @@ static void print_runs(const pesc_cost_run *runs)
 static void print_summary(const costs *c)
 {
     const pesc_cost_part *first = &c->models[0].report.total;
+    int width = 24;
     if (c->n < 2)
         return;
-    printf("\n%-24s %-8s %10s %10s %12s %12s\n", "against the first", "", "parameters", "activated",
-           "inference", "training");
+    for (size_t i = 0; i < c->n; i++)
+        width = (int)strlen(c->models[i].path) > width ? (int)strlen(c->models[i].path) : width;
+    printf("\n%-*s %-8s %10s %10s %12s %12s\n", width, "against the first", "", "parameters",
+           "activated", "inference", "training");
     for (size_t i = 0; i < c->n; i++) {
         const pesc_cost_part *t = &c->models[i].report.total;
         out_number a, b;
-        printf("%-24s %-8s %10s %10s %11.3fx %11.3fx\n", c->models[i].name,
+        printf("%-*s %-8s %10s %10s %11.3fx %11.3fx\n", width, c->models[i].path,
                c->models[i].report.kind, out_count(a, t->params), out_count(b, t->activated),
                (double)t->inference / (double)first->inference,
                (double)(t->forward + t->backward) / (double)(first->forward + first->backward));
@@ -161,7 +165,8 @@ static void json_model(const model_cost *m, bool measured)
 {
     const pesc_cost_report *r = &m->report;
     out_begin(NULL, '{');
-    out_fields("model=%s kind=%s method=%s tokens=%ld", m->path, r->kind, r->method, r->tokens);
+    out_fields("model=%s kind=%s method=%s lora_r=%ld tokens=%ld", m->path, r->kind, r->method,
+               r->lora_r, r->tokens);
     out_begin("parts", '[');
     for (size_t i = 0; i < r->n_parts; i++)
         json_part(&r->parts[i]);
@@ -305,6 +310,27 @@ static const char *last_word(const char *path)
     return slash && slash[1] ? slash + 1 : path;
 }
 
+/* Where no rank is given, the LoRA that training adds to a model has that of the first run among
+ * them, so that a base and its run are counted alike. */
+static pesc_status take_rank(costs *c)
+{
+    c->how = c->o->cost;
+    for (size_t i = 0; c->n > 1 && !opt_given(c->o, "lora_r") && i < c->n; i++) {
+        pesc_run_info r = PESC_INIT(pesc_run_info);
+        TRY(pesc_run_describe(c->o->models[i], NULL, &r));
+        if (!r.checkpoint[0] || !r.lora_r)
+            continue;
+        c->how.lora_r = r.lora_r;
+        if (!c->o->quiet)
+            fprintf(stderr,
+                    "pesc: note: training is counted with LoRA of rank %lld, that of %s; --lora-r "
+                    "gives models without one another\n",
+                    (long long)r.lora_r, c->o->models[i]);
+        return PESC_OK;
+    }
+    return PESC_OK;
+}
+
 static pesc_status count_all(const costs *c, pesc_device *dev)
 {
     for (size_t i = 0; i < c->n; i++) {
@@ -313,9 +339,9 @@ static pesc_status count_all(const costs *c, pesc_device *dev)
         m->name = last_word(m->path);
         m->report = PESC_INIT(pesc_cost_report);
         plan_runs(m->runs);
-        TRY(pesc_cost(dev, m->path, &c->o->cost, &m->report));
+        TRY(pesc_cost(dev, m->path, &c->how, &m->report));
         if (c->o->measure)
-            TRY(pesc_cost_measure(dev, m->path, &c->o->cost, m->runs, N_RUNS));
+            TRY(pesc_cost_measure(dev, m->path, &c->how, m->runs, N_RUNS));
     }
     progress_clear();
     return PESC_OK;
@@ -349,7 +375,9 @@ pesc_status cmd_cost(const options *o)
     plot_files files[N_PICTURES] = { 0 };
     pesc_device *dev = NULL;
     c.models = calloc(c.n, sizeof *c.models);
-    pesc_status st = c.models ? open_device(&dev, o) : out_nomem("the counts");
+    pesc_status st = c.models ? take_rank(&c) : out_nomem("the counts");
+    if (st == PESC_OK)
+        st = open_device(&dev, o);
     if (st == PESC_OK)
         st = count_all(&c, dev);
     if (st == PESC_OK)

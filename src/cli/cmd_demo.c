@@ -111,7 +111,7 @@ static void print_cost(FILE *f, const demo_row *row)
             CELL + 2, (double)row->info.params_activated * 1e-6);
     if (row->tuned)
         fprintf(f, "%*.2f%*.0f%*.0f\n", CELL, (double)row->params_trained * 1e-6, CELL,
-                (double)row->mem_bytes * 1e-6, CELL + 2, row->tokens_per_second);
+                (double)row->mem_bytes / (1 << 20), CELL + 2, row->tokens_per_second);
     else
         fprintf(f, "%*s%*s%*s\n", CELL, "-", CELL, "-", CELL + 2, "-");
 }
@@ -138,7 +138,7 @@ static void print_table(FILE *f, const demo_row *rows, size_t n)
     print_reading(f, rows, n);
     fprintf(f, "\n%-*s%*s%*s\n", NAME, "", 3 * CELL + 2, "parameters, M", 2 * CELL + 2, "tuning");
     fprintf(f, "%-*s%*s%*s%*s%*s%*s\n", NAME, "", CELL, "total", CELL + 2, "activated", CELL,
-            "trained", CELL, "MB", CELL + 2, "tokens/s");
+            "trained", CELL, "MiB", CELL + 2, "tokens/s");
     for (size_t i = 0; i < n; i++)
         print_cost(f, &rows[i]);
 }

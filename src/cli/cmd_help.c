@@ -278,22 +278,36 @@ static void print_command_names(void)
         printf("%s%s", c == commands ? "" : " ", c->name);
 }
 
-/* What may follow a command at once, and after its options that are a choice. */
+/* The words of "auto|cpu|cuda[:i]" that can be typed as they are; N, X, FILE and the like cannot.
+ */
+static void print_choices(const char *values)
+{
+    for (const char *p = values; *p; p += *p == '|') {
+        size_t n = strcspn(p, "|"), word = strcspn(p, "|[");
+        if (p[0] < 'A' || p[0] > 'Z')
+            printf("%.*s ", (int)word, p);
+        p += n;
+    }
+}
+
+/* What may follow a command at once, and after its options that have values to choose from. */
 static void print_values(const command *c)
 {
     opt_name flag;
     fputs("        ((COMP_CWORD == 2)) && values=\"", stdout);
     for (size_t i = 0; c->actions && c->actions[i]; i++)
-        printf("%s%s", i ? " " : "", c->actions[i]);
+        printf("%s ", c->actions[i]);
     if (c->run == cmd_help)
         print_command_names();
+    if (c->run == cmd_init)
+        init_recipes();
     puts("\"\n        case $last in");
     for (const pesc_option *r = NULL; (r = opt_next(c, r));) {
-        if (r->kind != PESC_OPTION_CHOICE)
+        const char *value = opt_value(r);
+        if (command_is_argument(c, r->key) || !value || !strchr(value, '|'))
             continue;
         printf("        --%s) values=\"", opt_flag(flag, r->key));
-        for (const char *p = r->values; *p; p++)
-            putchar(*p == '|' ? ' ' : *p);
+        print_choices(value);
         puts("\" ;;");
     }
     puts("        esac ;;");
@@ -303,7 +317,10 @@ static void print_completion(void)
 {
     opt_name flag;
     puts("_pesc()\n{\n    local word=${COMP_WORDS[COMP_CWORD]} last=${COMP_WORDS[COMP_CWORD - 1]}\n"
-         "    local flags= values=\n    if ((COMP_CWORD == 1)); then");
+         "    local flags= values=\n"
+         "    [[ $word == = ]] && word=\n" /* --method=VALUE is three words */
+         "    [[ $last == = ]] && last=${COMP_WORDS[COMP_CWORD - 2]}\n"
+         "    if ((COMP_CWORD == 1)); then");
     fputs("        COMPREPLY=($(compgen -W \"", stdout);
     print_command_names();
     puts("\" -- \"$word\"))\n        return\n    fi\n    case ${COMP_WORDS[1]} in");

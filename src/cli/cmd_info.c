@@ -110,7 +110,7 @@ static void print_run(const pesc_run_info *r)
         printf("validation   %.4f, best %.4f at step %lld\n", r->eval_loss, r->best_eval_loss,
                (long long)r->best_step);
     if (r->best_step && r->best_step != r->step)
-        puts("             the run opens its last step; its directory best/ the one of the best");
+        puts("             RUN opens its last step; --checkpoint best, or RUN/best, the best");
     print_name("template     ", r->chat[0] ? r->chat : "none");
     print_name("\ndata         ", r->data);
     putchar('\n');

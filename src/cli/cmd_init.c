@@ -76,6 +76,12 @@ static bool is_shown(const char *name)
     return false;
 }
 
+void init_recipes(void)
+{
+    for (int i = 0; i < N_RECIPES; i++)
+        printf("%s ", recipes[i].name);
+}
+
 static pesc_status find_recipe(const char *name, const struct recipe **out)
 {
     const char *names[N_RECIPES];

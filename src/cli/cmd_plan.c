@@ -117,8 +117,9 @@ static void print_text(const pesc_plan_report *r)
 
 /* ---- a GPU that is not in this machine ---- */
 
-/* Memory as the driver reports it, and the rate of dense bf16 products by the maker's data sheet.
- */
+/* Memory as nvidia-smi reports it, and the rate of bf16 products with f32 sums, without sparsity,
+ * by NVIDIA's data sheets (B200, H200, H100 and A100: their SXM modules) and the papers on the
+ * architectures of GeForce cards. */
 static const struct gpu {
     const char *name;
     int64_t mib;
@@ -127,7 +128,7 @@ static const struct gpu {
     { "b200", 183359, 2250e12 }, { "h200", 143771, 989e12 },    { "h100", 81559, 989e12 },
     { "a100", 81920, 312e12 },   { "a100-40g", 40960, 312e12 }, { "a6000", 49140, 155e12 },
     { "l40s", 46068, 362e12 },   { "l4", 23034, 121e12 },       { "a10", 23028, 125e12 },
-    { "5090", 32607, 209e12 },   { "4090", 24564, 165e12 },     { "3090", 24576, 71e12 },
+    { "5090", 32607, 209.5e12 }, { "4090", 24564, 165e12 },     { "3090", 24576, 71e12 },
 };
 enum { GPUS = sizeof gpus / sizeof *gpus };
 
@@ -184,23 +185,6 @@ static pesc_status open_planned(const options *o, const struct gpu *gpu, pesc_de
     return pesc_device_open(out, name);
 }
 
-/* FLOP of training a token, in sequences of the run's length; 0: not known. */
-static double training_flop(pesc_device *dev, const options *o, const pesc_train_options *p)
-{
-    pesc_cost_options c = pesc_cost_defaults();
-    pesc_cost_report r = PESC_INIT(pesc_cost_report);
-    c.method = p->method;
-    c.tokens = p->seq_len;
-    c.lora_r = p->lora_r;
-    c.lora_targets = p->lora_targets;
-    c.experts = p->experts;
-    c.top_k = p->top_k;
-    c.experts_config = p->experts_config;
-    if (pesc_cost(dev, o->model, &c, &r) != PESC_OK)
-        return 0;
-    return (double)(r.total.forward + r.total.backward) / (double)p->seq_len;
-}
-
 /* ---- the command ---- */
 
 pesc_status cmd_plan(const options *o)
@@ -219,15 +203,14 @@ pesc_status cmd_plan(const options *o)
     TRY(find_gpu(o->gpu, &gpu));
     TRY(gpu || o->gpu_memory ? open_planned(o, gpu, &dev) : open_device(&dev, o));
     pesc_status st = pesc_plan(dev, o->model, &p, &r);
-    double flop = st == PESC_OK && gpu ? training_flop(dev, o, &p) : 0;
     if (st == PESC_OK && !o->json && (gpu || o->gpu_memory))
         printf("%-32s %s%s%s, not measured: planned without one\n", "device", pesc_device_name(dev),
                gpu ? " as " : "", gpu ? gpu->name : "");
     pesc_device_close(dev);
     TRY(st);
     step_model m = model_step(o, &p, &r);
-    if (flop > 0 && o->gpu_tokens == 0)
-        m.compute = (double)m.tokens * flop / (reached * gpu->flops * (double)m.processes);
+    if (gpu && r.flop > 0 && o->gpu_tokens == 0)
+        m.compute = (double)m.tokens * r.flop / (reached * gpu->flops * (double)m.processes);
     if (o->json)
         print_json(&r, &m);
     else

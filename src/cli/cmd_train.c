@@ -207,10 +207,11 @@ static void report(const options *o, const pesc_train_info *i, const pesc_step *
             printf(", loss %.4f", s->loss);
         putchar('\n');
         if (run.best_step && run.best_step != s->step && !o->quiet)
-            fprintf(stderr,
-                    "the lowest validation loss is that of step %lld, %.4f: %s/best opens it, %s "
-                    "opens the last step\n",
-                    (long long)run.best_step, run.best_eval_loss, o->train.output, o->train.output);
+            fprintf(
+                stderr,
+                "the lowest validation loss is that of step %lld, %.4f: %s/best, or --checkpoint "
+                "best, opens it; %s opens the last step\n",
+                (long long)run.best_step, run.best_eval_loss, o->train.output, o->train.output);
     }
 }
 

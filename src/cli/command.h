@@ -58,6 +58,8 @@ pesc_status cmd_doctor(const options *o);
 pesc_status cmd_help(const options *o);
 pesc_status cmd_version(const options *o);
 
+void init_recipes(void); /* prints the names of the recipes of `pesc init`, for the completion */
+
 /* Of commands with several jobs, those that have a file of their own. */
 pesc_status bench_serve(const options *o); /* `pesc bench serve` */
 pesc_status data_mix(const options *o);    /* `pesc data mix` */

@@ -1,5 +1,6 @@
 /* main: the table of commands; parses the command line and runs one of them. */
 #include "cli/command.h"
+#include "cli/opt/open.h"
 #include "cli/show/progress.h"
 
 #include <fcntl.h>
@@ -440,7 +441,9 @@ static pesc_status run_command(int argc, char **argv, options *o)
         return out_flush();
     }
     progress_open(c->name, o->quiet);
-    pesc_status st = c->run(o);
+    pesc_status st = open_checkpoints(o);
+    if (st == PESC_OK)
+        st = c->run(o);
     progress_close();
     return st != PESC_OK ? st : out_flush();
 }

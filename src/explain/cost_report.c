@@ -109,11 +109,14 @@ static pesc_status count(pesc_cost_report *r, outline *s, const pesc_cost_option
     TRY(cost_settings(&t, o, kind));
     settings_load(&t, &load);
     TRY(outline_bind(s, &load, t.processes));
+    if (s->shape.n_loras && t.lora_r) /* it trains as it is */
+        t.lora_r = s->shape.loras->a.ne[0];
     TRY(cost_spec(&spec, own, &t, &s->shape.cfg));
     TRY(cost_check(&s->shape.cfg, work));
     r->tokens = o->tokens;
     snprintf(r->kind, sizeof r->kind, "%s", kinds[kind].name);
     snprintf(r->method, sizeof r->method, "%s", t.method);
+    r->lora_r = spec.lora_r;
     cost_of_model(&c, &s->shape, work);
     params_cost(&c, &s->shape, &spec, work);
     fill_parts(r, &c);

@@ -237,14 +237,14 @@ static pesc_status take_number(const char *key, double *asked, double has, doubl
     return PESC_OK;
 }
 
-pesc_status method_take_lora(pesc_train_options *o, const pesc_model *m)
+pesc_status method_take_lora(pesc_train_options *o, const model_shape *m)
 {
     const pesc_train_options usual = pesc_train_defaults();
-    const lora *l = m->shape.loras;
-    for (size_t i = 1; i < m->shape.n_loras; i++)
+    const lora *l = m->loras;
+    for (size_t i = 1; i < m->n_loras; i++)
         if (l[i].a.ne[0] != l->a.ne[0] || l[i].scale != l->scale)
             return PESC_OK; /* one number does not tell them */
-    if (!m->shape.n_loras || !o->lora_r)
+    if (!m->n_loras || !o->lora_r)
         return PESC_OK;
     double rank = (double)o->lora_r, has = (double)l->a.ne[0];
     double alpha = round(1e6 * (double)l->scale * has) / 1e6;

@@ -14,7 +14,7 @@ pesc_status method_spec(train_spec *out, expertcfg *own, pesc_train_options *o, 
 
 /* The rank and alpha of a LoRA that the model brings, and keeps, become those of the options.
  * PESC_USAGE where the options ask for others than these and the defaults. */
-pesc_status method_take_lora(pesc_train_options *o, const pesc_model *m);
+pesc_status method_take_lora(pesc_train_options *o, const model_shape *m);
 
 /* "train" or "frozen"; "" where the model has no routers. */
 const char *method_routers(const train_spec *s, const config *c);

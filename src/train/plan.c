@@ -158,6 +158,18 @@ static uint64_t checkpoints_of(const pesc_train_options *o)
     return o->steps ? (uint64_t)((o->steps + every - 1) / every) : 0;
 }
 
+/* Of training a token in a sequence of the longest length; 0: more than can be counted. */
+static double training_flop(const model_shape *m, const train_spec *spec, int64_t tokens)
+{
+    const cost_work work = { .tokens = tokens, .rows = tokens };
+    cost_counts c = { 0 };
+    if (cost_check(&m->cfg, work) != PESC_OK)
+        return 0;
+    params_cost(&c, m, spec, work);
+    cost_row all = cost_total(&c);
+    return (double)(all.forward + all.backward) / (double)tokens;
+}
+
 /* Weights that are copied to the device, without adapters that train, which params holds, and
  * frozen weights that are used in the mapped file. */
 static uint64_t model_bytes(const outline *s, const char *method)
@@ -186,6 +198,7 @@ static void fill_report(pesc_plan_report *out, outline *s, train_spec *spec, pes
     out->layers = s->shape.cfg.n_layers;
     out->checkpoint_bytes = (uint64_t)size.n * 4 + all_moments + (uint64_t)size.n_list * 256;
     out->run_bytes = out->checkpoint_bytes * checkpoints_of(o);
+    out->flop = training_flop(&s->shape, spec, o->seq_len);
     params_configure(&s->shape.cfg, spec);
     params_set_ranks(&s->shape, spec);
     plan_pass p = {
@@ -229,6 +242,8 @@ pesc_status pesc_plan(pesc_device *dev, const char *path, const pesc_train_optio
         st = outline_bind(&s, &load, o.processes);
         settings_compute(&o, s.shape.act_dt);
     }
+    if (st == PESC_OK)
+        st = method_take_lora(&o, &s.shape);
     if (st == PESC_OK)
         st = method_spec(&spec, &own, &o, &s.shape.cfg);
     if (st == PESC_OK)

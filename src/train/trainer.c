@@ -160,7 +160,7 @@ static pesc_status open_all(pesc_trainer *t)
     pesc_status claimed =
         peers_lead(t->peers) ? rundir_claim(&t->files.dir, o, t->m->dir->path) : PESC_OK;
     TRY(peers_agree(t->peers, "claiming the directory of the run", claimed));
-    TRY(method_take_lora(o, t->m));
+    TRY(method_take_lora(o, &t->m->shape));
     TRY(method_spec(&t->spec, &t->own, o, &t->m->shape.cfg));
     TRY(check_fp8(t));
     schedule_find(o->schedule, &t->length.schedule);

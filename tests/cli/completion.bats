@@ -21,6 +21,12 @@ offers() { # words
     [[ $'\n'$output$'\n' == *$'\n'--lora-r$'\n'* ]]
     run offers pesc train --optimizer a
     [ "$output" = $'adamw\nadamw8' ]
+    run offers pesc train --optimizer = adamw8 # as bash divides --optimizer=adamw8
+    [ "$output" = adamw8 ]
+    run offers pesc generate run --device ""
+    [ "$output" = $'auto\ncpu\ncuda' ]
+    run offers pesc train --keep ""
+    [ "$output" = auto ]
 }
 
 @test "completion: actions, topics and files" {
@@ -28,6 +34,8 @@ offers() { # words
     [ "$output" = stats ]
     run offers pesc esft ""
     [ "$output" = $'score\nselect\napply\nunapply\nprune' ]
+    run offers pesc init q
+    [ "$output" = $'qlora-pesc\nqlora' ]
     run offers pesc help com
     [ "$output" = compare ]
     cd "$BATS_TEST_TMPDIR"

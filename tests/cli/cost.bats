@@ -73,7 +73,7 @@ PY
     has '^experts +[0-9.]+ K'
     has '^KV cache, a token +256 bytes$'
     has '^against the first +parameters +activated +inference +training$'
-    has '^model +dense +[0-9.]+ K +[0-9.]+ K +1\.000x +1\.000x$'
+    has "^$D/model +dense +[0-9.]+ K +[0-9.]+ K +1\.000x +1\.000x$"
     for f in cost.svg cost.png cost-training.svg cost-training.png; do
         [ -s "$BATS_TEST_TMPDIR/plots/$f" ]
         has "/plots/$f\$"
@@ -94,6 +94,27 @@ linears = 4 * (2 * (32 + 48) + (48 + 32))
 assert parts[0]["lora"]["params"] - parts[0]["lora"]["activated"] == 2 * 2 * linears
 assert parts[0]["lora"]["inference"] == parts[0]["lora"]["forward"] > 0
 assert parts[1]["lora"]["params"] == parts[1]["lora"]["trained"]
+PY
+}
+
+@test "cost: a base is counted with the LoRA of its run, a run with its own" {
+    echo '{"instruction": "hello", "output": "world"}' > "$D/data.jsonl"
+    for r in 2 4; do
+        "$PESC" train "$D/model" --data "$D/data.jsonl" -o "$BATS_TEST_TMPDIR/r$r" --method lora --steps 1 --batch 1 --seq-len 64 --lora-r $r -q > "$D/out"
+    done
+    pesc cost "$D/model" "$BATS_TEST_TMPDIR/r2" "$BATS_TEST_TMPDIR/r4" -o "$BATS_TEST_TMPDIR" --json
+    [ "$status" = 0 ]
+    [ "$stderr" = "pesc: note: training is counted with LoRA of rank 2, that of $BATS_TEST_TMPDIR/r2; --lora-r gives models without one another" ]
+    alike=$output
+    pesc cost "$D/model" "$BATS_TEST_TMPDIR/r2" --lora-r 8 -o "$BATS_TEST_TMPDIR" --json
+    python3 - "$alike" "$output" "$("$PESC" plan "$BATS_TEST_TMPDIR/r2" --method lora --json)" <<'PY'
+import json, sys
+(base, two, four), (typed, own), plan = [json.loads(a).get("models") or json.loads(a) for a in sys.argv[1:]]
+train = lambda m: (m["lora_r"], m["parts"][-1]["trained"], m["parts"][-1]["forward"] + m["parts"][-1]["backward"], m["bytes"]["trained"])
+assert train(base) == train(two) and train(base)[0] == 2, (train(base), train(two))
+assert train(four)[0] == 4 and train(four)[1] == 2 * train(two)[1] and train(four)[3] > train(two)[3]
+assert train(typed)[0] == 8 and train(own) == train(two)
+assert plan["params_trained"] == train(two)[1], plan
 PY
 }
 

@@ -5,6 +5,10 @@ load helper
     [ "$status" = 0 ]
     has '^ok +pesc +'
     has '^(ok|missing|note) +cuda +'
+    has '^ok +memory +[0-9.]+ of [0-9.]+ GiB free$'
+    free=$(sed -n 's/^ok *memory *\([0-9.]*\) of .*/\1/p' <<< "$output") # as plan counts it: what files hold is free
+    available=$("$PESC" plan "$BATS_TEST_DIRNAME/../golden/train/full/model" --method full --device cpu --json | sed 's/.*"available":\([0-9]*\).*/\1/')
+    awk -v a="$free" -v b="$available" 'BEGIN { d = a - b / 1073741824; exit d * d > 0.5 }'
     has '^(ok|note) +mpi +.*mpirun'
     # beside no CUDA part, the sentence to its end
     cp "$PESC" "$BATS_TEST_TMPDIR/pesc"

@@ -11,7 +11,7 @@ setup_file() { make_model; }
     has '^parameters +32544 \(32\.5 K\)$'
     has '^tokenizer +bpe$'
     has '^chat +chatml$'
-    has '^weights +f32, 21 tensors in 1 safetensors file, 130 KB$'
+    has '^weights +f32, 21 tensors in 1 safetensors file, 127 KiB$'
     [ -z "$stderr" ]
 }
 

@@ -8,7 +8,7 @@ merge() { pesc merge "$GOLDEN/base" -o "$BATS_TEST_TMPDIR/out" "$@"; }
 @test "merge: a LoRA given with --lora" {
     merge --lora "$GOLDEN/adapter"
     [ "$status" = 0 ]
-    has ': llama, 32.3 K parameters, 129 KB$'
+    has ': llama, 32.3 K parameters, 126 KiB$'
     has '^identity: max \|diff\| [0-9.e-]+ over 4288 logits, [0-9.e-]+ of the largest; KL [0-9.e-]+, greedy 64 of 64 \(rounding\)$'
     pesc logits "$BATS_TEST_TMPDIR/out" --ids "$GOLDEN/ids.json" -o "$BATS_TEST_TMPDIR/a.npy"
     [ "$status" = 0 ]
@@ -81,7 +81,7 @@ merge() { pesc merge "$GOLDEN/base" -o "$BATS_TEST_TMPDIR/out" "$@"; }
 
 @test "merge: --dtype and --merge-base" {
     merge --lora "$GOLDEN/adapter" --dtype bf16
-    has ', 65.1 KB$'
+    has ', 63.6 KiB$'
     merge --lora "$GOLDEN/adapter" --merge-base nf4-dequant --overwrite
     [ "$status" = 0 ]
     merge --lora "$GOLDEN/adapter" --merge-base nf4-dequant --double-quant false --overwrite

@@ -2,7 +2,7 @@ load helper
 setup_file() { make_model; }
 
 @test "new: prints what was created" {
-    [ "$(cat "$D/new.out")" = "$D/model: llama, 32.5 K parameters, 130 KB" ]
+    [ "$(cat "$D/new.out")" = "$D/model: llama, 32.5 K parameters, 127 KiB" ]
     [ -f "$D/model/config.json" ]
     [ -f "$D/model/tokenizer.json" ]
 }

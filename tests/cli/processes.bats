@@ -258,7 +258,7 @@ sharded() { # method options
     python3 - "$D" <<'PY'
 import json, re, sys
 d = sys.argv[1]
-units = {"B": 1, "KB": 1e3, "MB": 1e6}
+units = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20}
 def parts(n):
     a, au, b, bu = re.search(r"this process keeps ([\d.]+) (\w+) of ([\d.]+) (\w+)", open(f"{d}/part-{n}.err").read()).groups()
     return float(a) * units[au], float(b) * units[bu]

@@ -66,6 +66,16 @@ assert [s["epoch"] for s in parts] == [0.4, 0.8, 1, 1.4, 1.8, 2], parts
 assert parts[-1]["tokens"] == 2 * parts[2]["tokens"] == whole[-1]["tokens"], (parts[-1], whole[-1])
 PY
 }
+@test "train: a run of --steps goes on with --epochs as one that had them from the start" {
+    local r=$BATS_TEST_TMPDIR/r
+    tiny -o "$r" -q --steps 8 > /dev/null
+    pesc train -o "$r" --resume --epochs 1 -q
+    [ "$status" = 0 ]
+    "$PESC" train "$G/pesc-a/model" --data "$G/pesc-a/data.jsonl" --epochs 1 --batch 2 --lr 3e-3 --seq-len 32 --lora-r 2 \
+        --warmup-steps 1 --threads 1 -o "$r.2" -q > /dev/null
+    [ "$(numbers "$r" | tail -n 1)" = "$(numbers "$r.2" | tail -n 1)" ]
+    cmp "$r/latest/trained.safetensors" "$r.2/latest/trained.safetensors"
+}
 @test "train: every option that decides the numbers is compared before a run is resumed" {
     local r=$BATS_TEST_TMPDIR/r
     cp -r "$D/run" "$r"

@@ -321,3 +321,52 @@ PY
     [ "$status" -eq 2 ]
     [[ $stderr == *"the base model has changed since it was saved"* ]]
 }
+
+# ---- which checkpoint of a run is opened
+
+@test "checkpoint: a run opens its newest, its best or that of a step, in every command that opens one" {
+    local r=$BATS_TEST_TMPDIR/r
+    head -n 4 "$D/data.jsonl" > "$D/eval.jsonl"
+    tune "$D/model" -o "$r" --method lora --lr 0.5 --save-every 1 --eval-data "$D/eval.jsonl" --eval-every 1 > /dev/null
+    best=$(readlink "$r/best")
+    [ "$best" != checkpoint-4 ]
+    logits "$r" none
+    logits "$r/$best" there
+    logits "$r/checkpoint-3" three
+    for which in latest:none best:there "${best#checkpoint-}:there" "$best:there" 3:three; do
+        logits "$r" chosen --checkpoint "${which%:*}"
+        [ "$status" = 0 ]
+        cmp "$BATS_TEST_TMPDIR/chosen.npy" "$BATS_TEST_TMPDIR/${which#*:}.npy"
+    done
+    refute cmp -s "$BATS_TEST_TMPDIR/none.npy" "$BATS_TEST_TMPDIR/there.npy"
+    pesc info "$r" --checkpoint best
+    has "^checkpoint +$r/best\$"
+    pesc eval "$D/model" "$r" --tasks "$D/eval.jsonl" --checkpoint 3 --json # of two models the one that is a run
+    [ "$status" = 0 ]
+    has "\"model\":\"$r/checkpoint-3\""
+    has "\"model\":\"$D/model\""
+    pesc generate "$r" --prompt hello --max-tokens 4 --checkpoint best
+    chosen=$output
+    pesc generate "$r/best" --prompt hello --max-tokens 4
+    gives "$chosen"
+    pesc merge "$r" -o "$BATS_TEST_TMPDIR/merged" --checkpoint best
+    [ "$status" = 0 ]
+    pesc merge "$r/best" -o "$BATS_TEST_TMPDIR/again"
+    cmp "$BATS_TEST_TMPDIR/merged/model.safetensors" "$BATS_TEST_TMPDIR/again/model.safetensors"
+    for command in "export --to hf -o $BATS_TEST_TMPDIR/hf" "routes --data $D/eval.jsonl" "cost" "perplexity $D/eval.jsonl" "compare $D/model --data $D/eval.jsonl"; do
+        # shellcheck disable=SC2086
+        pesc ${command%% *} "$r" ${command#"${command%% *}"} --checkpoint 9
+        [[ $stderr == *"--checkpoint: $r has no checkpoint-9; its newest is that of step 4" ]]
+        [ "$status" = 2 ]
+    done
+}
+@test "checkpoint: what is none is refused" {
+    pesc info "$D/work/run" --checkpoint best
+    fails 2 "info: --checkpoint: $D/work/run has no best checkpoint: it was trained without validation (--eval-data)"
+    pesc info "$D/work/run" --checkpoint worst
+    fails 2 'info: --checkpoint: found "worst", expected latest, best or the number of a step'
+    pesc info "$D/model" --checkpoint best
+    fails 2 "info: --checkpoint is of a run, and $D/model is none; leave it out"
+    pesc info "$D/nothing" --checkpoint best
+    fails 3 "$D/nothing: there is no such file or directory"
+}

@@ -6,8 +6,87 @@
 
 #include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+/* ---- which checkpoint of a run ---- */
+
+/* "best", "checkpoint-120"; "" is the run itself, which opens its newest. */
+static pesc_status checkpoint_name(const options *o, char *out, size_t cap)
+{
+    const char *word = o->checkpoint, *number = word;
+    int64_t step;
+    if (strncmp(number, "checkpoint-", 11) == 0)
+        number += 11;
+    if (input_int(number, strlen(number), 0, INT64_MAX, &step))
+        snprintf(out, cap, "checkpoint-%lld", (long long)step);
+    else if (strcmp(word, "best") == 0 || strcmp(word, "latest") == 0)
+        snprintf(out, cap, "%s", word[0] == 'b' ? word : "");
+    else
+        return out_fail(PESC_USAGE,
+                        "%s: --checkpoint: found \"%s\", expected latest, best or the number of a "
+                        "step",
+                        o->cmd->name, word);
+    return PESC_OK;
+}
+
+static pesc_status refuse_checkpoint(const options *o, const char *run, const char *name,
+                                     const pesc_run_info *r)
+{
+    if (strcmp(name, "best") == 0)
+        return out_fail(PESC_USAGE, "%s: --checkpoint: %s has no best checkpoint: %s", o->cmd->name,
+                        run,
+                        r->best_step ? "that of its best validation is not there any more"
+                                     : "it was trained without validation (--eval-data)");
+    return out_fail(PESC_USAGE, "%s: --checkpoint: %s has no %s; its newest is that of step %lld",
+                    o->cmd->name, run, name, (long long)r->step);
+}
+
+/* *is: the path is a run, or nothing at all, which the command will say. */
+static pesc_status open_checkpoint(options *o, const char **path, const char *name, bool *is)
+{
+    pesc_run_info r = PESC_INIT(pesc_run_info);
+    TRY(pesc_run_describe(*path, progress_events(), &r));
+    bool run = r.checkpoint[0] && strcmp(r.checkpoint, *path) != 0;
+    *is = *is || run || access(*path, F_OK) != 0;
+    if (!run || !name[0])
+        return PESC_OK;
+    size_t n = strlen(*path) + strlen(name) + 2;
+    char *chosen = malloc(n);
+    TRY(opt_own(o, chosen));
+    snprintf(chosen, n, "%s/%s", *path, name);
+    if (access(chosen, F_OK) != 0)
+        return refuse_checkpoint(o, *path, name, &r);
+    *path = chosen;
+    return PESC_OK;
+}
+
+pesc_status open_checkpoints(options *o)
+{
+    char name[40];
+    bool is = false;
+    const char **single[] = { &o->model, &o->other };
+    if (!o->checkpoint)
+        return PESC_OK;
+    TRY(checkpoint_name(o, name, sizeof name));
+    for (size_t i = 0; i < sizeof single / sizeof *single; i++)
+        if (*single[i])
+            TRY(open_checkpoint(o, single[i], name, &is));
+    for (size_t i = 0; i < o->n_models; i++)
+        TRY(open_checkpoint(o, (const char **)&o->models[i], name, &is));
+    if (o->n_inputs) /* of esft: the model, before summaries */
+        TRY(open_checkpoint(o, (const char **)&o->inputs[0], name, &is));
+    return is ? PESC_OK
+              : out_fail(PESC_USAGE, "%s: --checkpoint is of a run, and %s is none; leave it out",
+                         o->cmd->name,
+                         o->model      ? o->model
+                         : o->n_models ? o->models[0]
+                         : o->n_inputs ? o->inputs[0]
+                                       : "nothing");
+}
+
+/* ---- opening ---- */
 
 typedef char open_name[32];
 

@@ -11,6 +11,9 @@ typedef struct open_model {
     pesc_model_info info;
 } open_model;
 
+/* --checkpoint: each model of the options that is a run becomes its checkpoint. */
+pesc_status open_checkpoints(options *o);
+
 /* Closed by open_free even when it failed. */
 pesc_status open_from(open_model *m, const options *o);
 /* The same with a device that works with other processes; NULL: it works alone. */

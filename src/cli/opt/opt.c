@@ -181,6 +181,18 @@ char opt_letter(const pesc_option *row, const command *c)
 
 /* ---- values ---- */
 
+pesc_status opt_own(options *o, char *text)
+{
+    char **more = text ? realloc(o->owned, (o->n_owned + 1) * sizeof *more) : NULL;
+    if (!more) {
+        free(text);
+        return out_nomem("the options");
+    }
+    o->owned = more;
+    more[o->n_owned++] = text;
+    return PESC_OK;
+}
+
 static pesc_status append(options *o, const pesc_option *row, const char *text)
 {
     char *base = opt_struct(o, row);
@@ -373,17 +385,10 @@ static pesc_status use_run(options *o)
 {
     static const char name[] = "/run.yaml";
     size_t n = strlen(o->train.output);
-    char *path = malloc(n + sizeof name), **more = malloc(sizeof *more);
-    if (!path || !more) {
-        free(path);
-        free(more);
-        return out_nomem("the options");
-    }
+    char *path = malloc(n + sizeof name);
+    TRY(opt_own(o, path));
     memcpy(path, o->train.output, n);
     memcpy(path + n, name, sizeof name);
-    more[0] = path;
-    o->owned = more;
-    o->n_owned = 1;
     if (access(path, R_OK) == 0)
         o->config = path;
     return PESC_OK;

@@ -67,6 +67,9 @@ const char *opt_value(const pesc_option *row);
 pesc_status opt_parse(options *o, const command *c, int argc, char **argv);
 void opt_free(options *o);
 
+/* The options take over `text`, of malloc(), for opt_free; also when it fails or text is NULL. */
+pesc_status opt_own(options *o, char *text);
+
 /* Sets one option from text, or appends to a list; `where` begins the sentence of a failure
  * ("run.yaml:3: seed"). Borrows the text. */
 pesc_status opt_set(options *o, const pesc_option *row, const char *text, const char *where);

@@ -226,7 +226,11 @@ enum { OPT_OWN = 10 };
       "plan for this GPU, which need not be in this machine: its memory, and an estimate of the "  \
       "time of a step; any other name lists those that are known")                                 \
     X(TEXT, gpu_memory, NONE, NAMED("SIZE"), 0, MACHINE, "plan",                                   \
-      "plan for a GPU with this much memory, such as 24G, which need not be in this machine")
+      "plan for a GPU with this much memory, such as 24G, which need not be in this machine")    \
+    X(TEXT, checkpoint, NONE, NAMED("latest|best|N"), 0, MODEL,                                    \
+      PESC_OPENING " compare cost merge export craft train plan",                                  \
+      "of a run the checkpoint to open: latest, which is the default, best, that of the best "     \
+      "validation, or that of step N; the same as RUN/best or RUN/checkpoint-N")
 
 /* Of several commands each, and last in the help. */
 #define COMMON_ROWS(X, ALSO)                                                                       \

@@ -62,15 +62,9 @@ static pesc_status scalar(const reader *r, const char **text)
 /* Sets the option to a copy of the text, owned by the options. */
 static pesc_status set_copy(reader *r, const pesc_option *row, const char *text)
 {
-    options *o = r->o;
-    char **more = realloc(o->owned, (o->n_owned + 1) * sizeof *more);
-    if (more)
-        o->owned = more;
-    char *copy = more ? strdup(text) : NULL;
-    if (!copy)
-        return out_nomem(o->config);
-    o->owned[o->n_owned++] = copy;
-    return opt_set(o, row, copy, r->where);
+    char *copy = strdup(text);
+    TRY(opt_own(r->o, copy));
+    return opt_set(r->o, row, copy, r->where);
 }
 
 /* A null in YAML: nothing written, or ~. As text it would be an empty file name or prompt. */

@@ -334,12 +334,12 @@ void out_object(const char *key, const char *format, ...)
 
 /* ---- numbers for people ---- */
 
-static const char *scaled(out_number buffer, uint64_t n, const char *const units[5])
+static const char *scaled(out_number buffer, uint64_t n, double step, const char *const units[5])
 {
     double v = (double)n;
     int u = 0;
-    while (v >= 999.5 && u < 4) {
-        v /= 1000;
+    while (v >= step - 0.5 && u < 4) {
+        v /= step;
         u++;
     }
     snprintf(buffer, sizeof(out_number), u && v < 99.95 ? "%.3g%s%s" : "%.0f%s%s", v,
@@ -349,15 +349,16 @@ static const char *scaled(out_number buffer, uint64_t n, const char *const units
 
 const char *out_bytes(out_number buffer, uint64_t bytes)
 {
-    return scaled(buffer, bytes, (const char *const[]){ "bytes", "KB", "MB", "GB", "TB" });
+    return scaled(buffer, bytes, 1024,
+                  (const char *const[]){ "bytes", "KiB", "MiB", "GiB", "TiB" });
 }
 
 const char *out_count(out_number buffer, uint64_t n)
 {
-    return scaled(buffer, n, (const char *const[]){ "", "K", "M", "B", "T" });
+    return scaled(buffer, n, 1000, (const char *const[]){ "", "K", "M", "B", "T" });
 }
 
 const char *out_flop(out_number buffer, uint64_t n)
 {
-    return scaled(buffer, n, (const char *const[]){ "", "k", "M", "G", "T" });
+    return scaled(buffer, n, 1000, (const char *const[]){ "", "k", "M", "G", "T" });
 }

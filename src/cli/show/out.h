@@ -54,7 +54,7 @@ void out_fields(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* An object of such fields alone. */
 void out_object(const char *key, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* "13.5 GB", "6.74 B", "14.6 G": for people. The buffer is the caller's. */
+/* "13.5 GiB", "6.74 B", "14.6 G": for people. The buffer is the caller's. */
 typedef char out_number[32];
 const char *out_bytes(out_number buffer, uint64_t bytes);
 const char *out_count(out_number buffer, uint64_t n);
