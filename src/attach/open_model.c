@@ -85,17 +85,16 @@ static pesc_status open_weights(pesc_model *m, bind_source *src, const pesc_load
 }
 
 /* A run is opened as it was trained, so that it computes what it computed then, except where the
- * options say otherwise. `as` owns the texts. *trained: see holding.trained. */
-static pesc_status use_run(pesc_load_options *opt, const hfdir *d, runbase_held *as, bool *trained)
+ * options say otherwise. `as` owns their texts. *trained: see holding.trained. */
+static void use_run(pesc_load_options *opt, const hfdir *d, const runbase_held *as, bool *trained)
 {
     *trained = false;
     if (strcmp(d->top, d->root) == 0) /* no run */
-        return PESC_OK;
+        return;
     bool compute = !opt->compute_dtype || strcmp(opt->compute_dtype, "auto") == 0;
     opt->compute_dtype = compute ? NULL : opt->compute_dtype;
     bool base = !opt->base_dtype;
     *trained = base || runmodel_is_patch(d->top);
-    TRY(runbase_read_held(as, d->top));
     runbase_load(as, opt);
     base = base && as->base_dtype[0];
     compute = compute && strcmp(as->compute_dtype, "bf16") == 0;
@@ -104,7 +103,6 @@ static pesc_status use_run(pesc_load_options *opt, const hfdir *d, runbase_held 
                    "--compute-dtype change it",
                    d->path, base ? " base_dtype " : "", base ? opt->base_dtype : "",
                    compute ? " compute_dtype " : "", compute ? opt->compute_dtype : "");
-    return PESC_OK;
 }
 
 /* With the run's own base_dtype, experts that a run trained are held as they were then: with nf4
@@ -120,11 +118,13 @@ static pesc_status use_patch(pesc_load_options *opt)
     return PESC_OK;
 }
 
-static pesc_status open_files(pesc_model *m, const char *path, const char *base)
+static pesc_status open_files(pesc_model *m, const char *path, const char *base, runbase_held *as)
 {
     runstate_chain chain;
     TRY(runmodel_open(&m->dir, &chain, (runmodel_where){ path, base }, 0));
     pesc_status s = runmodel_chain_tokenizer(&m->tok, &chain);
+    if (s == PESC_OK)
+        s = runmodel_chain_held(as, &chain);
     runstate_chain_free(&chain);
     return s;
 }
@@ -134,13 +134,13 @@ static pesc_status open_all(pesc_model *m, const char *path, pesc_load_options *
     bind_source src = { .path = path };
     runbase_held as;
     peft *adapter = NULL;
-    TRY(open_files(m, path, opt->base));
+    TRY(open_files(m, path, opt->base, &as));
     const hfdir *d = m->dir;
     const char *lora_dir = opt->lora;
     if (!replacing || !opt->lora)
         TRY(hfdir_lora(d, opt->lora, &lora_dir));
     bool trained;
-    TRY(use_run(opt, d, &as, &trained));
+    use_run(opt, d, &as, &trained);
     TRY(use_patch(opt));
     read_options(&src.how, m, opt);
     src.how.trained = trained;

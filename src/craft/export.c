@@ -216,7 +216,7 @@ static pesc_status compare_loras(target_model *p, const char *lora_dir, dtype dt
     v.made_opt.base = c->n > 2 ? p->from.base : NULL;
     v.from_opt.lora = lora_dir;
     if (c->n > 1) {
-        TRY(runbase_read_held(&held, c->dirs[0]));
+        TRY(runmodel_chain_held(&held, c));
         runbase_load(&held, &v.made_opt);
     }
     v.made_opt.lora = p->dir;

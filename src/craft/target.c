@@ -10,6 +10,7 @@
 #include "format/modeldir.h"
 
 #include <stdio.h>
+#include <string.h>
 
 static bool is_run(const target_model *p)
 {
@@ -36,8 +37,11 @@ pesc_status target_open(target_model *p, runmodel_where model, const char *place
 
 pesc_status target_hold(target_model *p, const char *dir, bool nf4, bool double_quant)
 {
-    runbase_held run;
+    runbase_held run, chain;
     TRY(runbase_read_held(&run, dir));
+    TRY(runmodel_chain_held(&chain, &p->from.chain));
+    if (strcmp(chain.base_dtype, nf4 ? "nf4" : run.base_dtype) == 0)
+        run.whole_experts = run.whole_experts || chain.whole_experts;
     bool as_trained = is_run(p) && !nf4;
     if (!run.found && !nf4)
         return PESC_OK;

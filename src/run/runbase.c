@@ -233,7 +233,7 @@ void runbase_load(const runbase_held *h, pesc_load_options *out)
 {
     static const char *const known[] = { "f32", "bf16", "nf4" };
     if (!out->base_dtype || strcmp(out->base_dtype, h->base_dtype) == 0)
-        out->whole_experts = h->whole_experts;
+        out->whole_experts = out->whole_experts || h->whole_experts;
     if (!out->base_dtype) {
         out->base_dtype = "stored";
         for (size_t i = 0; i < sizeof known / sizeof *known; i++)

@@ -161,6 +161,18 @@ pesc_status runmodel_patch_held(runbase_held *out, const char *path)
     return s;
 }
 
+pesc_status runmodel_chain_held(runbase_held *out, const runstate_chain *c)
+{
+    *out = (runbase_held){ .double_quant = true };
+    for (size_t i = c->n - 1; i-- > 0;) { /* from the innermost */
+        const runbase_held base = *out;
+        TRY(runbase_read_held(out, c->dirs[i]));
+        if (base.found && strcmp(base.base_dtype, out->base_dtype) == 0)
+            out->whole_experts = out->whole_experts || base.whole_experts;
+    }
+    return PESC_OK;
+}
+
 /* The outermost checkpoint of the chain holds a LoRA alone, and was trained on `on`. */
 static pesc_status check_lora_of_run(const runstate_chain *c, const hfdir *on)
 {

@@ -34,6 +34,10 @@ pesc_status runmodel_patch(patch **out, const char *path);
 /* How the run that trained it held its model; *found false: it is no run's. */
 pesc_status runmodel_patch_held(runbase_held *out, const char *path);
 
+/* How the outermost run of a chain held its model; *found false: there is none. Of a base that is a
+ * run itself and was held in the same base_dtype, the experts were held as that run held them. */
+pesc_status runmodel_chain_held(runbase_held *out, const runstate_chain *c);
+
 /* The LoRA of `on` that a path holds: a PEFT directory, or a run or checkpoint that has trained a
  * LoRA on that model and nothing else. */
 pesc_status runmodel_lora(peft **out, const char *path, const hfdir *on);

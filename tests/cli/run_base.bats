@@ -135,6 +135,12 @@ END
     tune "$t/up" -o "$t/full" --method full > /dev/null
     tune "$t/full" -o "$t/lora" --method lora --base-dtype bf16 --eval-data "$D/data.jsonl" > /dev/null
     eval_is_validation "$t/lora"
+    # experts that train are not quantised, and stay so for a run on top
+    tune "$t/up" -o "$t/four" --method esft --experts-config "$t/b.json" --base-dtype nf4 > /dev/null
+    tune "$t/four" -o "$t/five" --method lora --lora-targets all,experts --base-dtype nf4 --eval-data "$D/data.jsonl" > /dev/null
+    eval_is_validation "$t/five"
+    pesc export "$t/five" --to peft -o "$t/five-peft" -q # compares what it wrote with the run
+    [ "$status" = 0 ]
 }
 
 # LARGEST: the largest difference of two files of logits, by the largest logit.
