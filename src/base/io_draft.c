@@ -19,25 +19,30 @@
 
 /* ---- who is alive ---- */
 
+static bool is_at(int fd, const char *path)
+{
+    struct stat own, there;
+    return fstat(fd, &own) == 0 && lstat(path, &there) == 0 && own.st_ino == there.st_ino &&
+           own.st_dev == there.st_dev;
+}
+
 /* Takes the lock on what was just made at `path`: EBUSY when another process has it, ESTALE when
  * another has removed it since. A file system without locks gives none. */
 static int lock_temp(int fd, const char *path)
 {
-    struct stat own, there;
     if (flock(fd, LOCK_EX | LOCK_NB) != 0)
         return errno == EWOULDBLOCK ? EBUSY : 0;
-    bool same = fstat(fd, &own) == 0 && lstat(path, &there) == 0 && own.st_ino == there.st_ino &&
-                own.st_dev == there.st_dev;
-    return same ? 0 : ESTALE;
+    return is_at(fd, path) ? 0 : ESTALE;
 }
 
-/* Opens what a process may be writing still: true, with the lock, when none is. */
+/* Opens what a process may be writing still: true, with the lock, when none is. It may have its
+ * name by now, and another file the temporary one. */
 static bool take_abandoned(const char *path, int *fd, mode_t kind)
 {
     struct stat st;
     *fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     if (*fd >= 0 && fstat(*fd, &st) == 0 && (st.st_mode & S_IFMT) == kind &&
-        flock(*fd, LOCK_EX | LOCK_NB) == 0)
+        flock(*fd, LOCK_EX | LOCK_NB) == 0 && is_at(*fd, path))
         return true;
     if (*fd >= 0)
         close(*fd);

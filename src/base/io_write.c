@@ -173,6 +173,7 @@ pesc_status io_publish(io_writer *w)
 {
     const char *doing = "flushed to disk";
     int err = io_flush(w->fd);
+    int locked = w->temp ? dup(w->fd) : -1; /* until it has its name, against io_sweep */
     if (!err) {
         doing = "closed";
         err = fault_check(FAULT_CLOSE, NULL);
@@ -188,6 +189,8 @@ pesc_status io_publish(io_writer *w)
     }
     if (err && w->temp)
         unlink(w->temp);
+    if (locked >= 0)
+        close(locked);
     if (!err && w->temp) {
         doing = "made durable";
         err = sync_parent(w->path);

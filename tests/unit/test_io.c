@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 static char dir[] = "/tmp/pesc-io-XXXXXX";
@@ -100,6 +101,25 @@ static void publishes_all_or_nothing(void **state)
     unlink(in_dir("f"));
 }
 
+/* Another process removes what dead ones left: a file that is complete and is about to get its name
+ * is none of these. */
+static void no_sweep_takes_what_is_being_published(void **state)
+{
+    (void)state;
+    pid_t writer = fork();
+    if (writer == 0) {
+        pesc_status s = PESC_OK;
+        for (int i = 0; s == PESC_OK && i < 200; i++)
+            s = io_write_file(in_dir("swept"), "x", 1);
+        _exit(s != PESC_OK);
+    }
+    int how;
+    while (waitpid(writer, &how, WNOHANG) == 0)
+        io_sweep(dir);
+    assert_int_equal(how, 0);
+    unlink(in_dir("swept"));
+}
+
 /* A rename would replace the device or pipe itself, and a link instead of what it leads to. */
 static void replaces_only_regular_files(void **state)
 {
@@ -188,6 +208,7 @@ int main(void)
         cmocka_unit_test(refuses_what_is_no_file),
         cmocka_unit_test(publishes_all_or_nothing),
         cmocka_unit_test(replaces_only_regular_files),
+        cmocka_unit_test(no_sweep_takes_what_is_being_published),
         cmocka_unit_test(goes_on_after_short_transfers),
         cmocka_unit_test(survives_a_shrinking_file),
         cmocka_unit_test(makes_directories),
