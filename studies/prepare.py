@@ -9,6 +9,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 SHARE = ROOT / "share"
+sys.path.append(str(ROOT / "tools"))
+import make_pairs
 # Instruction sets of the real domains below --source: what `mix` draws from.
 SOURCES = {
     "general": ["alpaca/alpaca_union.jsonl", "dolly/dolly-15k.merged.jsonl"],
@@ -19,7 +21,7 @@ SOURCES = {
 
 def data(study):
     """Prepares what is not there yet."""
-    {"tenths": tenths, "places": places, "mix": mix, "esft": esft, "given": given}[study.about["prepare"]](study)
+    {"tenths": tenths, "places": places, "mix": mix, "esft": esft, "given": given, "grammars": grammars, "pairs": pairs}[study.about["prepare"]](study)
 
 
 def lines(path):
@@ -51,7 +53,8 @@ def tenths(study):
 
 
 def places(study):
-    """TARGET-base, -tune and -valid.jsonl: by the place of a record in ten of its domain (see esft.toml)."""
+    """TARGET-base, -tune and -valid.jsonl: by the place of a record in ten of its domain (see esft.toml); -aligned.jsonl is -tune with as many
+    records of -base, which keep what the model knew."""
     for target in study.targets:
         parts, seen = {"base": [], "tune": [], "valid": []}, {}
         for record in lines(SHARE / "train.jsonl"):
@@ -61,8 +64,47 @@ def places(study):
                 parts["base"].append(record)
             elif domain == target:
                 parts["valid" if place % 10 == 9 else "tune"].append(record)
+        rng, kept = random.Random(0), [r for r in parts["base"] if json.loads(r)["domain"] != target]
+        parts["aligned"] = parts["tune"] + rng.sample(kept, min(len(kept), len(parts["tune"])))
         for part, records in parts.items():
             write(study.data / f"{target}-{part}.jsonl", records)
+
+
+def pairs(study):
+    """instruct.jsonl, every second record of share/train.jsonl, which the start is tuned on; of the others pairs, made by rule as those of share/
+    are: train.jsonl, and valid.jsonl, every tenth. chosen-train and -valid.jsonl: their right answers as instructions. Held out: share/pairs-test.jsonl."""
+    records = [json.loads(x) for x in lines(SHARE / "train.jsonl")]
+    held = [json.loads(x) for x in lines(SHARE / "test.jsonl")]
+    made = make_pairs.pairs(random.Random(0), records[1::2], make_pairs.facts_of(records + held))
+    parts = {"instruct": records[::2]}
+    for name, rest in {"": made, "chosen-": records[1::2]}.items():
+        parts[name + "train"], parts[name + "valid"] = [r for i, r in enumerate(rest, 1) if i % 10], rest[9::10]
+    for part, chosen in parts.items():
+        write(study.data / f"{part}.jsonl", map(json.dumps, chosen))
+
+
+# Grammars over letters of their own: what follows a sentence in each of them.
+GRAMMARS = {
+    "reverse": ("abcdef", lambda s, letters: s[::-1]),
+    "next": ("ghijkl", lambda s, letters: "".join(letters[(letters.index(c) + 1) % 6] for c in s)),
+    "sort": ("mnopqr", lambda s, letters: "".join(sorted(s))),
+    "double": ("stuvwx", lambda s, letters: "".join(c + c for c in s)),
+}
+
+
+def grammars(study):
+    """train, valid and test.jsonl of four grammars without a letter in common, so that the right division of labour is known."""
+    rng, parts, seen = random.Random(0), {"train": [], "valid": [], "test": []}, set()
+    while len(seen) < 4 * 900:
+        domain = list(GRAMMARS)[len(seen) % 4]
+        letters, rule = GRAMMARS[domain]
+        sentence = "".join(rng.choice(letters) for _ in range(rng.randint(4, 8)))
+        if sentence not in seen:
+            part = "test" if len(seen) < 4 * 60 else "valid" if len(seen) < 4 * 120 else "train"
+            seen.add(sentence)
+            parts[part].append(json.dumps({"domain": domain, "instruction": " ".join(sentence), "output": " ".join(rule(sentence, letters))}))
+    for part, records in parts.items():
+        write(study.data / f"{part}.jsonl", records)
 
 
 def mix(study):

@@ -21,6 +21,9 @@ import plots
 from study import HERE, ROOT, Row, Study
 
 NOT_MEASURED = "Not measured."
+# The columns that a model has without having been tuned in a row.
+OF_ANY_MODEL = ("activated K", "activated M", "loss", "mean loss", "exact match", "numbers right, %", "accuracy", "margin", "score",
+                "target loss", "target exact match", "other two loss", "other two exact match", "others' loss")
 
 
 def line(cells):
@@ -88,6 +91,12 @@ class Cells:
         values = [r["numbers"] for r in runs if r.get("numbers") is not None]
         return f"{mean(values):.1f}" if values else ""
 
+    def cell_accuracy(self, row, runs):
+        return spread([100 * r["accuracy"] for r in runs], ".1f")
+
+    def cell_margin(self, row, runs):
+        return spread([r["margin"] for r in runs], ".2f")
+
     def cell_load_of_experts(self, row, runs):
         if worst(runs, "most_load") is None:
             return ""
@@ -120,7 +129,7 @@ class Cells:
         return spread([self.study.value(row.target, r, "other exact") for r in runs], ".1f")
 
     def cell_forgotten(self, row, runs):
-        return f"{self.study.forgotten(row.target, runs[0]):+.4f}"
+        return spread([self.study.forgotten(row.target, r, row.start) for r in runs], "+.4f")
 
     def cell_score(self, row, runs):
         return f"{mean(runs[0]['scores'].values()):.1f}" if runs[0].get("scores") else ""
@@ -147,8 +156,12 @@ class Findings(Study):
     def fastest(self, row):
         return max(r["tokens_per_second"] for kind in ("search", "full") for r in self.runs(kind, row.name).values() if r.get("tokens_per_second"))
 
+    def started(self, name, target):
+        """What is known of a model that rows start from, before they are tuned."""
+        return self.results.get(self.model_key(name, target) if name else "base")
+
     def mixture(self, target):
-        return self.results.get(f"mixture/{target}") or self.results.get("mixture/all")
+        return self.started(self.about["start"], target)
 
     def value(self, target, r, what):
         which, measure = what.split()
@@ -157,9 +170,9 @@ class Findings(Study):
             return None
         return mean(values) * (100 if measure == "exact" else 1)
 
-    def forgotten(self, target, r):
+    def forgotten(self, target, r, start=None):
         """The rise of the mean loss of all but the target."""
-        return self.value(target, r, "other loss") - self.value(target, self.mixture(target), "other loss")
+        return self.value(target, r, "other loss") - self.value(target, self.started(start or self.about["start"], target), "other loss")
 
     def paired(self, a, b):
         """The mean of the differences of equal seeds, its standard error, how many, and whether all have one sign; None without common seeds."""
@@ -196,7 +209,7 @@ class Page(Findings):
         return self.o.machine
 
     def block_model(self):
-        return (self.o.model or self.about["model"]).rstrip("/").rsplit("/", 1)[-1]
+        return (self.o.model or self.about.get("model") or self.about["base"]).rstrip("/").rsplit("/", 1)[-1]
 
     def block_steps(self, name):
         steps = sorted(r["steps"] for r in self.all_runs(name))
@@ -243,15 +256,10 @@ class Page(Findings):
 
     def block_rows(self, *names):
         out = []
-        base = self.results.get("base", {})
-        if ("base" in names or not names) and "mean" in base:
-            known = {"trained M": "0", "activated M": f"{base['activated'] / 1e6:.1f}", "mean loss": f"{base['mean']:.4f}", "what": "not tuned",
-                     "what trains": "not tuned", "row": "base", "method": "base", "numbers right, %": f"{base['numbers']:.1f}" if "numbers" in base else "",
-                     **{d: f"{x:.3f}" for d, x in base["loss"].items()}}
-            out.append([known.get(c.split(".")[0], "") for c in self.about["columns"]])
+        if ("base" in names or not names) and self.about["page"] != "study.md":  # there the base has never seen a question
+            for name in [None, *self.models]:
+                out += self.before(name, None, "not tuned" if not name else self.models[name].get("what", ""))
         rows = self.there([n for n in names if n != "base"])
-        if self.about["page"] == "study.md" and out and not names:
-            out = []  # the embedded base has never seen a question
         return table(self.heads(), out + [[self.cells.cell(c, r, self.all_runs(r.name)) for c in self.about["columns"]] for r in rows])
 
     def heads(self):
@@ -261,14 +269,19 @@ class Page(Findings):
     def block_targets(self):
         out = []
         for t in self.targets:
-            base, rows = self.mixture(t), [r for r in self.there() if r.target == t]
-            if not base or "failed" in base:
-                continue
-            known = {"method": "mixture", "what trains": "nothing: where all begin", "trained K": "0", "trained M": "0"}
-            own = ("target loss", "target exact match", "other two loss", "other two exact match", "others' loss", "score")
-            first = [known.get(c.split(".")[0], self.cells.cell(c, Row({"name": "mixture"}, t), [base]) if c in own else "") for c in self.about["columns"]]
-            out.append(f"## Target {t}\n\n" + table(self.heads(), [first] + [[self.cells.cell(c, r, self.all_runs(r.name)) for c in self.about["columns"]] for r in rows]))
+            first = [x for name, about in self.models.items() for x in self.before(name, t, about.get("what", "nothing: where all begin"))]
+            rows = [[self.cells.cell(c, r, self.all_runs(r.name)) for c in self.about["columns"]] for r in self.there() if r.target == t]
+            out += [f"## Target {t}\n\n" + table(self.heads(), first + rows)] if first else []
         return "\n\n".join(out) + "\n" if out else NOT_MEASURED
+
+    def before(self, name, target, what):
+        """The line of a model that rows start from, of the base without a name; none while it is not measured."""
+        r, own = self.started(name, target), (*OF_ANY_MODEL, *self.about.get("domains", []))
+        if not r or "failed" in r:
+            return []
+        known = {"method": name or "base", "row": name or "base", "what": what, "what trains": what, "trained K": "0", "trained M": "0"}
+        row = Row({"name": name or "base"}, target)
+        return [[known.get(c.split(".")[0], self.cells.cell(c, row, [r]) if c in own else "") for c in self.about["columns"]]]
 
     def block_differences(self, kind):
         pairs = [p for p in self.report["pairs"]]
@@ -280,6 +293,11 @@ class Page(Findings):
         rows = [[f"{a} - {b}", why, self.difference(a, b, "mean", "+.4f", 1), self.difference(a, b, exact, "+.1f", 100 if exact == "exact_mean" else 1)]
                 for a, b, why in pairs if a in self.rows and b in self.rows and self.all_runs(a) and self.all_runs(b)]
         return table(head, rows)
+
+    def differences_preference(self, pairs):
+        return table(["difference", "at equal", "accuracy", "margin", "loss of instructions"],
+                     [[f"{a} - {b}", why, self.difference(a, b, "accuracy", "+.1f", 100), self.difference(a, b, "margin", "+.2f", 1),
+                       self.difference(a, b, "mean", "+.4f", 1)] for a, b, why in pairs if self.all_runs(a) and self.all_runs(b)])
 
     def difference(self, a, b, key, form, scale):
         x, y = ([scale * r[key] for r in self.all_runs(n) if r.get(key) is not None] for n in (a, b))
@@ -365,6 +383,13 @@ class Page(Findings):
 
     def block_routes(self, name):
         return benchmarks.routes_text(self.results[f"routes/{name}"]["out"], name, table, fill) if "out" in self.results.get(f"routes/{name}", {}) else None
+
+    def block_information(self):
+        """What the choice of an expert says of the domain: their mutual information, all domains with one weight, as a part of its largest value."""
+        found = {a["name"].removeprefix("routes/"): self.results.get(a["name"], {}).get("out") for a in self.about["analyses"] if a["name"].startswith("routes/")}
+        return table(["row", "information, mean of the layers", "by layer", "by chance", "layers beyond chance"],
+                     [[n, f"{mean(out['difference']):.3f}", ", ".join(f"{x:.3f}" for x in out["difference"]), f"{mean(out['chance']):.3f}",
+                       f"{sum(p <= 0.01 for p in out['p_value'])} of {len(out['layers'])}"] for n, out in found.items() if out])
 
     def block_distances(self):
         found = [(n, self.results.get(f"compare/{n}", {}).get("out")) for n in self.rows]

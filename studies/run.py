@@ -82,29 +82,42 @@ class Driver(Study):
             self.pesc("export", ROOT / path, "--to", "hf", "-o", to, "--overwrite", "--check", "false", "--dtype", "bf16")
         return to
 
-    def craft(self, to, options, seed=0):
-        self.pesc("craft", self.base(), "-o", to, "--overwrite", "--seed", seed, "--check", "false", *options)
+    def craft(self, model, to, options, seed=0):
+        self.pesc("craft", model, "-o", to, "--overwrite", "--seed", seed, "--check", "false", *options)
         return to
 
-    def mixture_of(self, target):
-        return self.runs_dir / (f"mixture-{target}" if "{target}" in self.about["mixture"]["data"] else "mixture")
+    def model_dir(self, name, target):
+        """The model that is called so in the description; without a name the base."""
+        return self.runs_dir / self.model_key(name, target).removesuffix("/all").replace("/", "-") if name else self.base()
 
-    def mixture(self, target):
-        """The upcycled model, tuned in full on what is not the target, from which the rows of a target start."""
-        about, run = self.about["mixture"], self.mixture_of(target)
-        craft = about["craft"].split()
+    def tuned(self, name, target):
+        """A model that rows start from: crafted, where its description says how, and tuned."""
+        about, run, model = self.models[name], self.model_dir(name, target), self.base()
+        craft = about.get("craft", "").split()
         if about.get("every"):
-            layers = json.loads((self.base() / "config.json").read_text())["num_hidden_layers"]
+            layers = json.loads((model / "config.json").read_text())["num_hidden_layers"]
             craft += ["--layers", ",".join(map(str, range(about["every"] - 1, layers, about["every"])))]
-        up = self.craft(Path(f"{run}.crafted"), craft)
-        done = self.pesc("train", up, "-o", run, "--overwrite", "--epochs", about["epochs"] * self.o.scale, "--data",
-                         self.data / (about["data"].format(target=target) + ".jsonl"), *self.options("train"), *about["train"].split())
-        return {"trained": done["params_trained"], "tokens": done["tokens"], **routing(run), **speed(run), **self.measure(run)}
+        if craft:
+            model = self.craft(model, Path(f"{run}.crafted"), craft)
+        done = self.pesc("train", model, "-o", run, "--overwrite", "--epochs", about["epochs"] * self.o.scale, "--data", self.file_of(about["data"], target),
+                         *self.options("train"), *about["train"].split())
+        return {"trained": done["params_trained"], "tokens": done["tokens"], **routing(run), **speed(run), **self.measured(run)}
 
-    def scores(self, target, to=None, *more):
-        to = to or self.runs_dir / f"scores-{target}"
-        self.text("esft", "score", self.mixture_of(target), "--data", self.data / (self.about["scores"].format(target=target) + ".jsonl"), "-o", to,
-                  *more, *self.options("score"))
+    def file_of(self, name, target):
+        return self.data / (name.format(target=target) + ".jsonl")
+
+    def scores_key(self, name, target):
+        return f"scores/{name}/{target or 'all'}"
+
+    def scores_dir(self, name, target):
+        return self.runs_dir / "-".join(filter(None, ["scores", name, target]))
+
+    def scores(self, name, target, to=None, *more):
+        """Which experts of a model the target uses, and where the description has a background, which ones that uses."""
+        if self.about.get("background"):
+            more = [*more, "--background", self.file_of(self.about["background"], target)]
+        self.text("esft", "score", self.model_dir(name, target), "--data", self.file_of(self.about["scores"], target), "-o",
+                  to or self.scores_dir(name, target), *more, *self.options("score"))
         return {}
 
     def samples(self, target):
@@ -112,7 +125,7 @@ class Driver(Study):
         chosen = {}
         for n in self.about["samples"]:
             to = self.runs_dir / f"sample-{target}-{n}"
-            self.scores(target, to, "--tokens", n, "--seed", 1)
+            self.scores(self.about["start"], target, to, "--tokens", n, "--seed", 1)
             chosen[n] = {(layer, e) for layer, experts in self.select(to, self.about["samples_by"], to / "experts.json").items() for e in experts}
         most = chosen[self.about["samples"][-1]]
         return {"shared": {str(n): len(c & most) / len(most) for n, c in chosen.items()}, "experts": len(most)}
@@ -123,10 +136,10 @@ class Driver(Study):
 
     def choose(self, row, seed, to):
         """The experts that train, and how many; `random OPTIONS` draws as many a layer as these options choose."""
-        scores, options = self.runs_dir / f"scores-{row.target}", row.choose.removeprefix("random ")
-        layers = self.select(scores, options, to)
+        scores, options = self.scores_dir(row.start, row.target), row.choose.removeprefix("random ")
+        layers = self.select(scores, options.format(background=scores / "background"), to)
         if options != row.choose:
-            experts = int(self.about["mixture"]["craft"].split("--experts ")[1].split()[0])
+            experts = int(self.models[row.start]["craft"].split("--experts ")[1].split()[0])
             layers = prepare.draw(layers, experts, seed)
             to.write_text(json.dumps({"experts": layers, "shared_experts": False, "non_expert_modules": False}))
         return sum(map(len, layers.values()))
@@ -140,22 +153,20 @@ class Driver(Study):
         run = self.run_dir(row, seed, rate) if kind == "full" else self.runs_dir / f"{row.name.replace('/', '-')}-search-{rate}"
         part = row.times * self.o.scale * (self.search["part"] if kind == "search" else 1)
         length = ["--steps", max(1, int(self.about["steps"] * part))] if "steps" in self.about else ["--epochs", f"{self.about['epochs'] * part:g}"]
-        model, experts, chosen, keep = self.base(), [], 0, False
+        model, experts, chosen, keep = self.model_dir(row.start, row.target), [], 0, False
         try:
             if row.craft:
-                model = self.craft(Path(f"{run}.crafted"), row.craft.split(), seed)
-            elif row.target:
-                model = self.mixture_of(row.target)
+                model = self.craft(model, Path(f"{run}.crafted"), row.craft.split(), seed)
             if row.choose:
                 chosen, experts = self.choose(row, seed, Path(f"{run}.experts")), ["--experts-config", f"{run}.experts"]
-            data, valid = (self.data / (name.format(target=row.target) + ".jsonl") for name in (row.data, self.about.get("valid", "valid")))
+            data, valid = (self.file_of(name, row.target) for name in (row.data, row.valid or self.about.get("valid", "valid")))
             done = self.pesc("train", model, "-o", run, "--overwrite", "--data", data, "--eval-data", valid, "--eval-every", 1000000, "--save-every", 0,
                              *self.options("train"), *length, *row.train.split(), *experts, "--lr", rate, "--seed", seed)
             result = {"seed": seed, "rate": rate, "valid": done["eval_loss"], "trained": done["params_trained"], "tokens": done["tokens"],
                       "experts": chosen, **routing(run), **speed(run)}
             if kind == "full" and (self.search["part"] < 1 or seed != self.seeds[0] or
                                    all(result["valid"] < v for v in self.tried(row).values())):
-                result.update(self.measure(run), activated=self.pesc("info", run)["params"]["activated"])
+                result.update(self.measured(run))
             keep = kind == "full" and (row.name, seed) in self.wanted()
             return result
         finally:
@@ -166,12 +177,20 @@ class Driver(Study):
         shutil.rmtree(run, ignore_errors=True)
         shutil.rmtree(f"{run}.crafted", ignore_errors=True)
 
+    def measured(self, path):
+        return {**self.measure(path), "activated": self.pesc("info", path)["params"]["activated"]}
+
     def measure(self, path):
-        """Losses and exact answers by domain, their means, numbers that are right, and scores of benchmarks, as far as the description asks."""
+        """Losses and exact answers by domain, their means, numbers that are right, the preference for chosen answers, and scores of benchmarks, as
+        far as the description asks."""
         out = {"loss": {}, "exact": {}}
         for test in self.about["tests"]:
             file = ROOT / test["file"] if test["file"].startswith("share/") else self.data / test["file"]
-            task = self.pesc("eval", path, "--tasks", file, "--limit", self.o.limit, *self.options("eval"))["tasks"][0]
+            measured = self.pesc("eval", path, "--tasks", file, "--limit", self.o.limit, *self.options("eval"))["tasks"][0]
+            if "pairs" in measured:
+                out.update({key: measured[key] for key in ("accuracy", "margin")})
+                continue
+            task = measured
             for d in task["domains"]:
                 if d["domain"] in test.get("domains", [d["domain"]]):
                     out["loss"][d["domain"]], out["exact"][d["domain"]] = d["loss"], d["exact_match"]
@@ -226,7 +245,7 @@ class Driver(Study):
         out = []
         for seed in seeds:
             for r in rows:
-                needs = [f"scores/{r.target}"] if r.choose else ["mixture/" + (r.target if "{target}" in self.about["mixture"]["data"] else "all")] if r.target else []
+                needs = [self.scores_key(r.start, r.target)] if r.choose else [self.model_key(r.start, r.target)] if r.start else []
                 out += [(f"{kind}/{r.name}/{seed}/{rate}", kind, needs, lambda r=r, seed=seed, rate=rate: self.train(kind, r, seed, rate))
                         for rate in rates(r, seed) if f"{kind}/{r.name}/{seed}/{rate}" not in self.results]
         return out
@@ -249,12 +268,13 @@ class Driver(Study):
     def jobs(self):
         out = []
         if not self.targets:
-            out.append(("base", "base", [], lambda: {**self.measure(self.base()), "activated": self.pesc("info", self.base())["params"]["activated"]}))
-        for t in self.targets:
-            mix = f"mixture/{t}" if "{target}" in self.about["mixture"]["data"] else "mixture/all"
-            out.append((mix, "mixture", [], lambda t=t: self.mixture(t)))
-            out.append((f"scores/{t}", "scores", [mix], lambda t=t: self.scores(t)))
-            out += [(f"samples/{t}", "scores", [mix], lambda t=t: self.samples(t))] if self.about.get("samples") else []
+            out.append(("base", "base", [], lambda: self.measured(self.base())))
+        for name, t in [(name, t) for name in self.models for t in self.targets or [None]]:
+            key = self.model_key(name, t)
+            out.append((key, "model", [], lambda name=name, t=t: self.tuned(name, t)))
+            if any(r.choose and r.start == name for r in self.rows.values()):
+                out.append((self.scores_key(name, t), "scores", [key], lambda name=name, t=t: self.scores(name, t)))
+        out += [(f"samples/{t}", "scores", [self.model_key(self.about["start"], t)], lambda t=t: self.samples(t)) for t in self.targets if self.about.get("samples")]
         main, rest = ([r for r in self.rows.values() if bool(r.main) == m] for m in (True, False))
         done = set()
         for group in (main, rest):
@@ -325,13 +345,12 @@ class Driver(Study):
             rate = self.best_rate(self.rows[name])
             if rate and not self.run_dir(self.rows[name], seed, rate).exists() and re.search(self.o.only, f"full/{name}/{seed}/{rate}"):
                 self.results.pop(f"full/{name}/{seed}/{rate}", None)
-        for t in self.targets:
-            if any(k.startswith(("full/", "scores/")) for k, *_ in self.jobs()):
-                if not (self.mixture_of(t) / "latest").exists():
-                    self.results.pop(f"mixture/{t}", None)
-                    self.results.pop("mixture/all", None)
-                if not (self.runs_dir / f"scores-{t}").exists():
-                    self.results.pop(f"scores/{t}", None)
+        if any(k.startswith(("full/", "search/", "scores/")) for k, *_ in self.jobs()):
+            for name, t in [(name, t) for name in self.models for t in self.targets or [None]]:
+                if not (self.model_dir(name, t) / "latest").exists():
+                    self.results.pop(self.model_key(name, t), None)
+                if not self.scores_dir(name, t).exists():
+                    self.results.pop(self.scores_key(name, t), None)
 
     def run(self):
         self.settle()

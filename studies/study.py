@@ -16,13 +16,15 @@ class Row:
     """A method: how its model is made and trained, and at which rates. With targets there is a row for each."""
 
     def __init__(self, fields, target=None):
-        known = dict(what="", train="", craft=None, choose=None, rates="", like=None, data="train", seeds=None, times=1, main=False)
+        known = dict(what="", train="", craft=None, start=None, choose=None, rates="", like=None, data="train", valid=None, seeds=None, times=1, main=False)
         if set(fields) - set(known) - {"name"}:
             sys.exit(f"row {fields.get('name')}: unknown keys {sorted(set(fields) - set(known))}")
         self.method, self.target = fields["name"], target
         self.name = f"{target}/{self.method}" if target else self.method
         self.__dict__.update(known | {k: v for k, v in fields.items() if k != "name"})
         self.rates = self.rates.split()
+        if self.like and target:
+            self.like = f"{target}/{self.like}"
 
 
 class Study:
@@ -34,9 +36,14 @@ class Study:
             sys.exit(f"studies: there is no {path}; there are {', '.join(sorted(p.stem for p in HERE.glob('*.toml')))}")
         self.name, self.about, self.results = path.stem, tomllib.loads(path.read_text()), results or {}
         self.targets = self.about.get("targets", [])
-        self.rows = {r.name: r for r in (Row(f, t) for t in self.targets or [None] for f in self.about["rows"])}
+        self.models, start = self.about.get("models", {}), self.about.get("start")
+        self.rows = {r.name: r for r in (Row({"start": start, **f}, t) for t in self.targets or [None] for f in self.about["rows"])}
         self.seeds = seeds or self.about["seeds"]
         self.search = {"part": 1, "extend": "", "ladder": "", "whole": 1, **self.about.get("search", {})}
+
+    def model_key(self, name, target):
+        """Of a model that rows start from: one for all targets, or one for each."""
+        return f"{name}/{target if '{target}' in self.models[name]['data'] else 'all'}"
 
     # ---- results: {"search/ROW/SEED/RATE" or "full/ROW/SEED/RATE": {...}, "base": {...}, "settings": {...}, and a key for each analysis}
 

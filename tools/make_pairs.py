@@ -49,29 +49,39 @@ def wrong_form(domain, text):
     return text.split()[-1].rstrip(".")
 
 
+def facts_of(records):
+    """{form of a sentence: the words that end it}"""
+    facts = {}
+    for r in records:
+        if r["domain"] == "general":
+            words = r["output"].split()
+            facts.setdefault(" ".join(words[1:-1]), []).append(words[-1])
+    return {form: sorted(set(words)) for form, words in facts.items()}
+
+
+def pairs(rng, records, facts):
+    out = []
+    for r in records:
+        domain, right = r["domain"], r["output"]
+        if rng.random() < FORMS:
+            wrong = wrong_form(domain, right)
+        elif domain == "general":
+            wrong = wrong_fact(rng, right, facts)
+        else:
+            wrong = (wrong_sum if domain == "maths" else wrong_code)(rng, right)
+        assert wrong != right
+        out.append({"domain": domain, "instruction": r["instruction"], "chosen": right, "rejected": wrong})
+    return out
+
+
 def main():
     root = pathlib.Path(sys.argv[1])
     read = lambda name: [json.loads(line) for line in (root / name).read_text().splitlines()]
     train, test = read("train.jsonl"), read("test.jsonl")
-    facts = {}
-    for r in train + test:
-        if r["domain"] == "general":
-            words = r["output"].split()
-            facts.setdefault(" ".join(words[1:-1]), []).append(words[-1])
-    facts = {form: sorted(set(words)) for form, words in facts.items()}
+    facts = facts_of(train + test)
     rng = random.Random(37)
-    for name, rows, n in (("pairs.jsonl", train, 600), ("pairs-test.jsonl", test, 120)):
-        out = []
-        for r in rng.sample(rows, n):
-            domain, right = r["domain"], r["output"]
-            if rng.random() < FORMS:
-                wrong = wrong_form(domain, right)
-            elif domain == "general":
-                wrong = wrong_fact(rng, right, facts)
-            else:
-                wrong = (wrong_sum if domain == "maths" else wrong_code)(rng, right)
-            assert wrong != right
-            out.append({"domain": domain, "instruction": r["instruction"], "chosen": right, "rejected": wrong})
+    for name, records, n in (("pairs.jsonl", train, 600), ("pairs-test.jsonl", test, 120)):
+        out = pairs(rng, rng.sample(records, n), facts)
         (root / name).write_text("".join(json.dumps(r) + "\n" for r in out))
 
 

@@ -45,7 +45,7 @@ shrink() { # name
 experts() { python3 -c 'import json, sys; print({k: len(set(v)) for k, v in json.load(open(sys.argv[1]))["experts"].items()})' "$1"; }
 
 @test "study: a small study of ESFT runs, resumes and writes its page" {
-    local only='^(mixture/code|scores/code|full/code/(lora-r8|esft-token|random)/)' number='[0-9.]+ ± [0-9.]+'
+    local only='^(mixture/code|scores/mixture/code|full/code/(lora-r8|esft-token|random)/)' number='[0-9.]+ ± [0-9.]+'
     study esft --scale 0.008 --limit 2 --seeds 0,1 --only "$only"
     [ "$(made)" -ge 14 ] # the mixture, its scores; 3 rates, perhaps a fourth, and another seed for 3 methods
     [ "$(made)" -le 17 ]
@@ -173,7 +173,7 @@ of_domain() { # domain n
     of_domain general 4 > "$T/w/data/test.jsonl"
     for t in intent law; do of_domain "$t" 30 | xz > "$T/source/instruct/esft/train/$t.jsonl.xz"; done
     shrink esft-smol
-    local jobs='^(mixture|scores/(intent|maths)|full/(intent|maths)/(full|esft-token|lora-experts|random)/)'
+    local jobs='^(mixture|scores/mixture/(intent|maths)|full/(intent|maths)/(full|esft-token|lora-experts|random)/)'
     set -- "$T/esft-smol.toml" --model "$D/model" --source "$T/source" --scale 0.034 --workers 2
     study "$@" --only "$jobs"
     [ "$(wc -l < "$T/w/data/esft/law-test.jsonl")" = 6 ]
@@ -189,6 +189,35 @@ of_domain() { # domain n
     grep -q '<svg' "$T/page.svg"
 }
 
+@test "study: a small study of preferences starts its rows from models that it makes" {
+    local only='^(base|start|mixture|scores|full/(lora-sft|lora-dpo|esft-dpo)/)' number='[-0-9.]+ ± [0-9.]+'
+    study preferences --scale 0.02 --limit 2 --seeds 0,1 --workers 2 --only "$only"
+    [ "$(made)" -ge 16 ]
+    refute grep -q ': pesc ' "$T/log"
+    report preferences --seeds 0,1
+    grep -Eq '^\| start \| all weights, on instructions: where the rows start \| 0 \|  \| [0-9.]+ \| [-0-9.]+ \| [0-9.]+ \|' "$T/page.md"
+    grep -Eq "^\| esft-dpo \| .* \| [0-9]+ \| [-0-9e]+(\\\\\*)? \| $number \| $number \| $number \|" "$T/page.md"
+    grep -Eq '^\| lora-dpo - lora-sft \| trained weights \| [-+][0-9.]+, (in|out)side the spread \| ' "$T/page.md"
+    cp "$T/page.md" "$T/before.md"
+    study preferences --scale 0.02 --limit 2 --seeds 0,1 --only "$only"
+    refute made
+    report preferences --seeds 0,1
+    cmp "$T/before.md" "$T/page.md"
+}
+
+@test "study: a small study of finer experts scores against a background, and one of grammars looks at routers" {
+    study esft-fine --scale 0.008 --limit 2 --seeds 0 --only '^(fine-1/code|scores/fine-1/code|full/code/(fine-1-equal|background|esft-aligned)/)'
+    [ "$(made)" -ge 7 ]
+    refute grep -q ': pesc ' "$T/log"
+    report esft-fine --seeds 0
+    grep -Eq '^\| background \| .* \| [1-8] \|' "$T/page.md"
+    rm -r "$T/w"
+    study grammars --scale 0.01 --limit 2 --seeds 0 --only '^(full|routes)/pesc-a64/'
+    study grammars --scale 0.01 --limit 2 --seeds 0 --only '^routes/pesc-a64$'
+    report grammars --seeds 0
+    grep -Eq '^\| pesc-a64 \| 0\.[0-9]{3} \| 0\.[0-9]{3}, ' "$T/page.md"
+}
+
 @test "study: the pages in docs/ have the tables of studies/results" {
     local name
     for name in embedded esft gpu smol qwen esft-smol; do
@@ -199,5 +228,5 @@ of_domain() { # domain n
 @test "study: an unknown study is refused" {
     run "$STUDIES/run.py" none run --work "$T/w"
     [ "$status" = 1 ]
-    [[ $output == "studies: there is no "*"/studies/none.toml; there are embedded, esft, esft-smol, gpu, gpu-fp8, qwen, smol, sparse" ]]
+    [[ $output == "studies: there is no "*"/studies/none.toml; there are embedded, esft, esft-fine, esft-smol, gpu, gpu-fp8, grammars, preferences, qwen, smol, sparse" ]]
 }
