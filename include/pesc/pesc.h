@@ -329,6 +329,7 @@ typedef struct pesc_generation {
     char finish[16]; /* "stop", "length", or "stopped" by the callback */
     double prefill_seconds, decode_seconds;
     size_t n_guessed, n_guesses_kept; /* tokens that were guessed and checked; that were right */
+    char *message; /* of pesc_session_answer(): the turn as a message, JSON; else NULL */
 } pesc_generation;
 void pesc_generation_free(pesc_generation *g); /* clears *g; also after a failure */
 
@@ -379,6 +380,8 @@ pesc_status pesc_chat_tokenize(const pesc_model *m, const char *format,
  * second is for format NULL: those of the model's own template. Both may return NULL with *n 0. */
 const char *const *pesc_chat_stops(const char *format, size_t *n);
 const char *const *pesc_model_chat_stops(const pesc_model *m, size_t *n);
+
+#include <pesc/conversation.h>
 
 /* ---- data ---- */
 

@@ -98,7 +98,7 @@ class pesc_logit_check(Sized):
 class pesc_generation(Sized):
     _fields_ = _fields((c_size_t, "size"), (POINTER(c_int32), "ids"), (c_size_t, "n_ids"), (POINTER(c_char), "text"),
                        (c_size_t, "n_text n_prompt"), (c_char * 16, "finish"),
-                       (c_double, "prefill_seconds decode_seconds"), (c_size_t, "n_guessed n_guesses_kept"))
+                       (c_double, "prefill_seconds decode_seconds"), (c_size_t, "n_guessed n_guesses_kept"), (c_char_p, "message"))
 
 
 class pesc_perplexity_report(Sized):

@@ -287,23 +287,46 @@ pesc_status chat_write(const chat_writer *w, const chat_request *r, str *text, i
     return s;
 }
 
-pesc_status chat_opening(const chat_writer *w, const chat_request *r, str *out)
+/* Where the template's own words begin that follow the last text of a message; of a conversation
+ * that goes on with its last message that message is among them. */
+static size_t opening_of(const chat_request *r, const jinja_text *made)
 {
-    jinja_text made;
-    bool prompt = r->end == CHAT_PROMPT;
-    size_t last = json_array_size(r->messages) - 1, i;
+    size_t last = json_array_size(r->messages) - 1, i = made->n;
     unsigned origin = r->end == CHAT_GO_ON && last < JINJA_DATA - JINJA_MESSAGE
                           ? JINJA_MESSAGE + (unsigned)last
                           : JINJA_TEMPLATE;
-    TRY(chat_render(w, r, r->messages, prompt, &made));
-    for (i = made.n; i > 0; i--) {
-        unsigned from = made.origin[i - 1] & ~(unsigned)JINJA_GENERATED;
+    for (; i > 0; i--) {
+        unsigned from = made->origin[i - 1] & ~(unsigned)JINJA_GENERATED;
         if (from != JINJA_TEMPLATE && from != origin)
             break;
     }
-    str_add(out, made.text + i, made.n - i);
-    jinja_text_free(&made);
-    return str_ok(out) ? PESC_OK : fail_nomem("a conversation", out->n);
+    return i;
+}
+
+pesc_status chat_thought_state(const chat_writer *w, const chat_request *r, const char *begin,
+                               const char *end, thought_state *out)
+{
+    jinja_text made = { 0 };
+    json_t *list = NULL;
+    const char *begins = NULL, *ends = NULL, *mark;
+    *out = THOUGHT_FREE;
+    if (r->end == CHAT_WHOLE)
+        return PESC_OK;
+    pesc_status s = chat_adapt(w, r, &list);
+    if (s == PESC_OK)
+        s = chat_render(w, r, list, r->end == CHAT_PROMPT, &made);
+    if (s == PESC_OK) {
+        const char *text = made.text + opening_of(r, &made);
+        for (mark = text; (mark = strstr(mark, begin)); mark++)
+            begins = mark;
+        for (mark = text; (mark = strstr(mark, end)); mark++)
+            ends = mark;
+        if (begins || ends)
+            *out = begins && !(ends && ends > begins) ? THOUGHT_OPEN : THOUGHT_CLOSED;
+        jinja_text_free(&made);
+    }
+    json_decref(list);
+    return s;
 }
 
 bool chat_reads(const chat_writer *w, const char *variable)

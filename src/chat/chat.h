@@ -46,12 +46,9 @@ typedef enum chat_reasoning {
 /* Takes the reasoning out of a message. Fails only for want of memory. */
 pesc_status chat_drop_reasoning(json_t *message);
 
-/* What the template writes between two text parts of a message: white space. A line end where it
- * does not read lists. */
-const char *chat_joint(const chat_writer *w);
-/* Whether the template writes the arguments of a call as they are, so that they must be JSON text:
- * others expect an object. */
-bool chat_takes_text_arguments(const chat_writer *w);
+/* Whether a system message may follow others: some templates of models refuse it or leave it out.
+ * Built-in formats say so themselves. */
+bool chat_takes_late_system(const chat_writer *w);
 /* Why the own template cannot be compiled, with its line; NULL: it can, or there is none. */
 const char *chat_problem(const chat_writer *w);
 
@@ -94,10 +91,16 @@ typedef struct chat_request {
 pesc_status chat_write(const chat_writer *w, const chat_request *r, str *text, id_list *ids,
                        unsigned char **trained);
 
-/* Appends what stands after the last text of a message where the assistant is to speak, as the
- * template writes it: a thought may be opened there. Of a conversation that goes on with its last
- * message that message, too. r has JSON messages. */
-pesc_status chat_opening(const chat_writer *w, const chat_request *r, str *out);
+/* What the conversation ends with of a thought, which stands between the texts `begin` and `end`:
+ * in what the template writes where the assistant is to speak, or in the last message, where that
+ * is to be continued. r has JSON messages. */
+typedef enum thought_state {
+    THOUGHT_FREE,   /* nothing: the model may begin with one */
+    THOUGHT_OPEN,   /* its beginning: the answer begins inside it */
+    THOUGHT_CLOSED, /* its end: there is none */
+} thought_state;
+pesc_status chat_thought_state(const chat_writer *w, const chat_request *r, const char *begin,
+                               const char *end, thought_state *out);
 
 /* Whether the own template reads the variable. */
 bool chat_reads(const chat_writer *w, const char *variable);

@@ -358,6 +358,18 @@ static void put_channels(const turn_limits *l, str *out)
         str_free(&marks[i]);
 }
 
+turn_rules turn_rules_of(const turn_limits *l)
+{
+    const call_format *f = l->speech ? l->speech->calls : NULL;
+    const json_t *tools = l->choice == CALLS_NONE ? NULL : l->tools;
+    return (turn_rules){ .speech = l->speech,
+                         .tools = tools,
+                         .thoughts = l->thoughts || (f && f->channels),
+                         .inside = l->inside,
+                         .one_call = l->one_call,
+                         .sure = tools && (l->choice == CALLS_REQUIRED || !f->plain) };
+}
+
 bool turn_needs_grammar(const turn_limits *l)
 {
     bool markers = l->tools && l->speech && l->speech->calls && !l->speech->calls->plain;

@@ -4,7 +4,7 @@
 #ifndef PESC_CHAT_CHAT_CALLGRAMMAR_H
 #define PESC_CHAT_CHAT_CALLGRAMMAR_H
 
-#include "chat/chat_calls.h"
+#include "chat/chat_turn.h"
 
 typedef enum call_choice {
     CALLS_AUTO,     /* content, calls or both */
@@ -22,6 +22,8 @@ typedef struct turn_limits {
     const char *content;
 } turn_limits;
 
+/* How an answer within the limits is taken apart. */
+turn_rules turn_rules_of(const turn_limits *l);
 /* Whether the limits leave something to constrain: a grammar is needed. */
 bool turn_needs_grammar(const turn_limits *l);
 /* Appends the grammar. */

@@ -201,6 +201,46 @@ static pesc_status named(const char *name, const call_format **out)
     return s;
 }
 
+/* ---- tools ---- */
+
+enum { MAX_NAME = 128 };
+
+static const char *tool_name(const json_t *tool)
+{
+    return json_string_value(json_object_get(json_object_get(tool, "function"), "name"));
+}
+
+static pesc_status check_tool(const json_t *all, size_t i, bool apart)
+{
+    const json_t *tool = json_array_get(all, i);
+    const char *type = json_string_value(json_object_get(tool, "type")), *name = tool_name(tool);
+    const json_t *parameters = json_value(json_object_get(tool, "function"), "parameters");
+    if (!type || strcmp(type, "function") != 0 || !name)
+        return fail(PESC_USAGE, "tools: tool %zu is not a function with a name", i + 1);
+    size_t n = strlen(name);
+    if (n < 1 || n > MAX_NAME ||
+        n != strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-"))
+        return fail(PESC_USAGE,
+                    "tools: found the name \"%.80s\", expected 1 to %d letters, digits, _, - and .",
+                    name, MAX_NAME);
+    if (parameters && !json_is_object(parameters))
+        return fail(PESC_USAGE, "tools: the parameters of %.80s: found %s, expected a JSON Schema",
+                    name, json_kind(parameters));
+    for (size_t k = 0; apart && k < i; k++)
+        if (strcmp(tool_name(json_array_get(all, k)), name) == 0)
+            return fail(PESC_USAGE, "tools: there are two of the name %.80s", name);
+    return PESC_OK;
+}
+
+pesc_status tools_check(const json_t *tools, bool apart)
+{
+    if (!json_is_array(tools))
+        return fail(PESC_USAGE, "tools: found %s, expected an array of tools", json_kind(tools));
+    for (size_t i = 0; i < json_array_size(tools); i++)
+        TRY(check_tool(tools, i, apart));
+    return PESC_OK;
+}
+
 /* ---- for one tokenizer ---- */
 
 /* A copy of the text in which control tokens of the tokenizer are spelled by their ids. */

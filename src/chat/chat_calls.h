@@ -37,6 +37,11 @@ typedef struct call_format {
 
 const char *const *call_format_names(void); /* NULL-terminated */
 
+/* Whether these are tools as requests have them: an array of functions, each with a name that any
+ * format can write, and parameters that are a JSON Schema. apart: no two may have the same name, so
+ * that a call says which one is meant. PESC_USAGE: the sentence says what is wrong. */
+pesc_status tools_check(const json_t *tools, bool apart);
+
 /* The texts between which a thought stands. */
 typedef struct thought_format {
     const char *begin, *end;

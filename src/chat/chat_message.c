@@ -112,21 +112,27 @@ static pesc_status find_reasoning(chat_writer *w)
     return PESC_OK;
 }
 
+static pesc_status find_late_system(chat_writer *w)
+{
+    static const char late[] = "ProbeLate";
+    return writes(w,
+                  json_pack("[{ss ss} {ss ss} {ss ss} {ss ss}]", "role", "user", "content", "q",
+                            "role", "assistant", "content", "a", "role", "system", "content", late,
+                            "role", "user", "content", "q"),
+                  late, &w->late_system);
+}
+
 pesc_status chat_learn(chat_writer *w)
 {
     TRY(find_joint(w));
     TRY(find_arguments(w));
+    TRY(find_late_system(w));
     return find_reasoning(w);
 }
 
-const char *chat_joint(const chat_writer *w)
+bool chat_takes_late_system(const chat_writer *w)
 {
-    return w->joint;
-}
-
-bool chat_takes_text_arguments(const chat_writer *w)
-{
-    return w->text_arguments;
+    return w->format || w->late_system;
 }
 
 /* ---- reasoning ---- */
@@ -290,8 +296,9 @@ static pesc_status adapt_arguments(const chat_writer *w, json_t *function, size_
         made = str_ok(&written) ? json_stringn(written.p, written.n) : NULL;
         str_free(&written);
     } else {
-        const char *text = json_string_length(given) ? json_string_value(given) : "{}";
-        size_t n = json_string_length(given) ? json_string_length(given) : 2;
+        bool none = json_string_length(given) == 0 || strcmp(json_string_value(given), "null") == 0;
+        const char *text = none ? "{}" : json_string_value(given);
+        size_t n = none ? 2 : json_string_length(given);
         pesc_status s = json_parse(&made, text, n, "arguments");
         if (s != PESC_OK)
             return s == PESC_NOMEM

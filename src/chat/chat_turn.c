@@ -3,6 +3,8 @@
 #include "base/mem.h"
 #include "chat/chat_turn_parts.h"
 
+#include <xxhash.h>
+
 #include <stdio.h>
 #include <string.h>
 
@@ -424,6 +426,81 @@ const turn_part *chat_turn_parts(const chat_turn *t, size_t *n)
 {
     *n = t->visible;
     return t->parts;
+}
+
+/* ---- as a message ---- */
+
+void chat_turn_call_id(const chat_turn *t, size_t i, const char *key, uint64_t seed,
+                       char id[CALL_ID_ROOM])
+{
+    static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
+    enum { N_LETTERS = sizeof letters - 1, LONG = 24, SHORT = 9 };
+    const turn_part *p = &t->parts[i];
+    call_ids ids = t->rules.speech->calls->ids;
+    size_t before = 0;
+    for (size_t k = 0; k < i; k++)
+        before += t->parts[k].kind == TURN_CALL;
+    if (p->id || ids == CALL_IDS_COUNTED) {
+        if (p->id)
+            snprintf(id, CALL_ID_ROOM, "%s", p->id);
+        else
+            snprintf(id, CALL_ID_ROOM, "functions.%.128s:%zu", p->name, before);
+        return;
+    }
+    const char *prefix = ids == CALL_IDS_NINE ? "" : "call_";
+    size_t at = strlen(prefix), end = at + (ids == CALL_IDS_NINE ? SHORT : LONG);
+    memcpy(id, prefix, at);
+    uint64_t bits = 0;
+    for (size_t k = 0; at < end; k++, bits /= N_LETTERS) {
+        if (k % 8 == 0)
+            bits = XXH3_64bits_withSeed(key, strlen(key), (seed | i) + (k << 20));
+        id[at++] = letters[bits % N_LETTERS];
+    }
+    id[at] = '\0';
+}
+
+static json_t *call_message(const chat_turn *t, size_t i, const char *key, uint64_t seed)
+{
+    char id[CALL_ID_ROOM];
+    const turn_part *p = &t->parts[i];
+    chat_turn_call_id(t, i, key, seed, id);
+    return json_pack("{s:s, s:s, s:{s:s, s:s%}}", "id", id, "type", "function", "function", "name",
+                     p->name, "arguments", p->text.p ? p->text.p : "", p->text.n);
+}
+
+json_t *chat_turn_message(const chat_turn *t, const char *key, uint64_t seed)
+{
+    str said[] = { [TURN_THOUGHT] = { 0 }, [TURN_CONTENT] = { 0 } };
+    json_t *calls = json_array();
+    bool thought = false, content = false, good = calls != NULL;
+    for (size_t i = 0; i < t->visible; i++) {
+        const turn_part *p = &t->parts[i];
+        thought = thought || p->kind == TURN_THOUGHT;
+        content = content || p->kind == TURN_CONTENT;
+        if (p->kind == TURN_CALL)
+            good = json_array_append_new(calls, call_message(t, i, key, seed)) == 0 && good;
+        else
+            str_add(&said[p->kind], p->text.p, p->text.n);
+    }
+    bool called = json_array_size(calls) > 0;
+    str *text = &said[TURN_CONTENT], *why = &said[TURN_THOUGHT];
+    json_t *m =
+        json_pack("{s:s, s:o}", "role", "assistant", "content",
+                  called && !content ? json_null() : json_stringn(text->p ? text->p : "", text->n));
+    if (thought)
+        good = json_object_set_new(m, "reasoning_content",
+                                   json_stringn(why->p ? why->p : "", why->n)) == 0 &&
+               good;
+    if (called)
+        good = json_object_set(m, "tool_calls", calls) == 0 && good;
+    json_decref(calls);
+    good = good && m && str_ok(text) && str_ok(why);
+    str_free(text);
+    str_free(why);
+    if (good)
+        return m;
+    json_decref(m);
+    return NULL;
 }
 
 const json_t *tool_parameters(const json_t *tools, const char *name, bool *known)

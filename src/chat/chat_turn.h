@@ -47,6 +47,16 @@ bool chat_turn_thinks(const chat_turn *t);
 /* The parts so far, in their order. */
 const turn_part *chat_turn_parts(const chat_turn *t, size_t *n);
 
+/* The id of the call that is part i: the model's, or one of the shape that the format wants, which
+ * follows from `key` and `seed`. */
+enum { CALL_ID_ROOM = 160 };
+void chat_turn_call_id(const chat_turn *t, size_t i, const char *key, uint64_t seed,
+                       char id[CALL_ID_ROOM]);
+/* What was said as a message of the conversation: content, null beside calls where nothing was
+ * said; reasoning_content and tool_calls, where there are any. key, seed: see chat_turn_call_id().
+ * The caller's; NULL: no memory. */
+json_t *chat_turn_message(const chat_turn *t, const char *key, uint64_t seed);
+
 /* The parameters of a tool of that name; *known: there is one. NULL: it has none. */
 const json_t *tool_parameters(const json_t *tools, const char *name, bool *known);
 

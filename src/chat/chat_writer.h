@@ -14,10 +14,11 @@ struct chat_writer {
     jinja_template *with_tools; /* used where tools are given; NULL: the same */
     char *problem;              /* why the own template cannot be compiled, or NULL */
     json_t *tokens;             /* what the template may name; NULL: nothing */
-    char joint[9];              /* see chat_joint() */
+    char joint[9];    /* what it writes between two text parts of a message: white space */
+    bool late_system; /* see chat_takes_late_system() */
     /* Of calls of tools: */
     bool takes_calls;      /* a built-in format has a place for them */
-    bool text_arguments;   /* see chat_takes_text_arguments() */
+    bool text_arguments;   /* arguments are written as they are, so they must be JSON text */
     bool verbatim;         /* arguments that are text are written as they are */
     bool null_content;     /* a message with calls may have the content null */
     bool no_empty_content; /* calls beside an empty text would be lost: it must be null */

@@ -1,4 +1,4 @@
-/* cmd_chat: a conversation in the terminal.
+/* cmd_chat: a conversation in the terminal, in which the model may call programs of the user.
  *
  * The conversation is a list of messages; for every answer all of it is rendered again, and the
  * session reuses the KV cache of the tokens it already has. So /reset, /edit and /load need no
@@ -6,6 +6,7 @@
 #include "cli/command.h"
 #include "cli/show/dialog.h"
 #include "cli/opt/line.h"
+#include "cli/opt/tool.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,41 +18,112 @@ typedef struct chat {
     pesc_session *session;
     line_input *lines;
     dialog talk;
+    bool thinks, says; /* what is shown is a thought; there was content */
     bool done;
 } chat;
 
-/* ---- answers ---- */
+/* ---- what the model says ---- */
 
-static bool emit(void *ud, const char *text, size_t n)
+/* The answer goes to standard output, thoughts beside it to standard error. */
+static bool emit(void *ud, bool thought, const char *text, size_t n)
 {
-    const chat *c = ud;
-    return (c->o->json || dialog_emit(NULL, text, n)) && !line_interrupted();
+    chat *c = ud;
+    bool over = c->thinks && !thought, shown = !c->o->json, fine = true;
+    c->thinks = thought;
+    c->says = c->says || !thought;
+    if (shown && over && !c->o->quiet)
+        out_aside("\n\n", 2);
+    if (shown && thought && !c->o->quiet)
+        out_aside(text, n);
+    if (shown && !thought)
+        fine = dialog_emit(NULL, text, n);
+    return fine && !line_interrupted();
 }
 
-/* The answer to the conversation as it is; it becomes its last message. */
-static pesc_status answer(chat *c)
+/* One turn of the model; it becomes the last message. */
+static pesc_status speak(chat *c)
 {
-    int32_t *ids = NULL;
-    size_t n = 0;
     pesc_generation g = PESC_INIT(pesc_generation);
-    bool json = c->o->json;
-    TRY(dialog_encode(&c->talk, &ids, &n));
-    pesc_status st = pesc_session_complete(c->session, ids, n, &c->talk.sampling, emit, c, &g);
-    if (st == PESC_OK && json)
-        dialog_json(&g);
-    else if (st == PESC_OK)
+    c->thinks = c->says = false;
+    pesc_status st = dialog_answer(&c->talk, c->session, c->o->tool_format, emit, c, &g);
+    json_t *turn = st == PESC_OK ? json_loads(g.message, JSON_ALLOW_NUL, NULL) : NULL;
+    if (st == PESC_OK && c->o->json)
+        dialog_json(&g, turn);
+    else if (st == PESC_OK && (c->says || !json_object_get(turn, "tool_calls")))
         putchar('\n');
     fflush(stdout);
     if (st == PESC_OK)
-        st = dialog_push(&c->talk, "assistant", g.text ? g.text : "");
+        st = dialog_add(&c->talk, turn);
     bool full = strcmp(g.finish, "length") == 0 && (int64_t)g.n_ids < c->talk.sampling.max_tokens;
     if (st == PESC_OK && full && !c->o->quiet)
         fputs("pesc: the context is full, so the answer ends here; /reset starts a new "
               "conversation\n",
               stderr);
     pesc_generation_free(&g);
-    free(ids);
     return st;
+}
+
+/* ---- calls of tools ---- */
+
+/* Whether the user lets the program run; an input that has ended does not. */
+static bool allows(chat *c, const char *name, const char *program, const char *arguments)
+{
+    char question[200];
+    const char *text = "";
+    char *call = NULL;
+    if (asprintf(&call, "%s %s\n", name, arguments) < 0)
+        return false;
+    out_aside(call, strlen(call));
+    free(call);
+    snprintf(question, sizeof question, "run %.160s? [y/N] ", program);
+    if (!line_is_terminal(c->lines))
+        fputs(question, stderr);
+    line_event e = line_read(c->lines, question, &text);
+    if (!line_is_terminal(c->lines))
+        fputc('\n', stderr);
+    c->done = c->done || e == LINE_END;
+    return e == LINE_TEXT && (text[0] == 'y' || text[0] == 'Y');
+}
+
+/* Answers one call; what goes wrong with it is told to the model. */
+static pesc_status answer_call(chat *c, const json_t *call)
+{
+    const json_t *f = json_object_get(call, "function");
+    const char *name = json_string_value(json_object_get(f, "name"));
+    const char *arguments = json_string_value(json_object_get(f, "arguments"));
+    const char *program = tool_program(c->o->tool, c->o->n_tool, name);
+    json_t *read = json_loads(arguments, JSON_ALLOW_NUL, NULL);
+    char *result = NULL;
+    pesc_status st = PESC_OK;
+    if (read && allows(c, name, program, arguments))
+        st = tool_run(program, arguments, &result);
+    const char *said = result  ? result
+                       : !read ? "error: the arguments are not JSON"
+                               : "error: the user does not allow this call";
+    json_decref(read);
+    if (result && !c->o->quiet) {
+        out_aside(result, strlen(result));
+        out_aside("\n", 1);
+    }
+    if (st == PESC_OK)
+        st = dialog_add(&c->talk, json_pack("{s:s, s:O, s:s}", "role", "tool", "tool_call_id",
+                                            json_object_get(call, "id"), "content", said));
+    free(result);
+    return st;
+}
+
+/* The answer to the conversation as it is: turns of the model, as long as it calls tools. */
+static pesc_status answer(chat *c)
+{
+    for (;;) {
+        TRY(speak(c));
+        const json_t *turn = json_array_get(c->talk.messages, dialog_size(&c->talk) - 1);
+        const json_t *calls = json_object_get(turn, "tool_calls");
+        for (size_t i = 0; i < json_array_size(calls); i++)
+            TRY(answer_call(c, json_array_get(calls, i)));
+        if (json_array_size(calls) == 0 || c->done)
+            return PESC_OK;
+    }
 }
 
 /* At a terminal a failure is shown and the user may continue. */
@@ -66,7 +138,7 @@ static pesc_status show_failure(const chat *c, pesc_status st)
 /* Removes a message that got no answer. */
 static pesc_status say(chat *c, const char *text)
 {
-    size_t before = c->talk.n;
+    size_t before = dialog_size(&c->talk);
     pesc_status st = dialog_push(&c->talk, "user", text);
     if (st == PESC_OK)
         st = answer(c);
@@ -80,23 +152,23 @@ static pesc_status say(chat *c, const char *text)
 static pesc_status do_reset(chat *c, const char *rest)
 {
     (void)rest;
-    dialog_cut(&c->talk, 1);
+    dialog_cut(&c->talk, dialog_is_from(&c->talk, 0, "system"));
     return PESC_OK;
 }
 
 static pesc_status do_system(chat *c, const char *rest)
 {
     dialog_cut(&c->talk, 0);
-    return dialog_push(&c->talk, "system", rest[0] ? rest : NULL);
+    return rest[0] ? dialog_push(&c->talk, "system", rest) : PESC_OK;
 }
 
-/* Index of the last message of the user; 0: there is none. */
+/* The number of messages up to the last of the user; 0: there is none. */
 static size_t last_question(const chat *c)
 {
-    size_t i = c->talk.n - 1;
-    while (i > 0 && strcmp(c->talk.messages[i].role, "user") != 0)
-        i--;
-    return i;
+    size_t n = dialog_size(&c->talk);
+    while (n > 0 && !dialog_is_from(&c->talk, n - 1, "user"))
+        n--;
+    return n;
 }
 
 static pesc_status nothing_said(void)
@@ -111,7 +183,7 @@ static pesc_status do_retry(chat *c, const char *rest)
     size_t last = last_question(c);
     if (last == 0)
         return nothing_said();
-    dialog_cut(&c->talk, last + 1);
+    dialog_cut(&c->talk, last);
     c->talk.sampling.seed++;
     return answer(c);
 }
@@ -124,11 +196,12 @@ static pesc_status do_edit(chat *c, const char *rest)
     if (!rest[0] && !line_is_terminal(c->lines))
         return out_fail(PESC_USAGE, "/edit needs the new text");
     if (!rest[0]) {
-        line_begin_with(c->lines, c->talk.messages[last].content);
-        dialog_cut(&c->talk, last);
+        const json_t *m = json_array_get(c->talk.messages, last - 1);
+        line_begin_with(c->lines, json_string_value(json_object_get(m, "content")));
+        dialog_cut(&c->talk, last - 1);
         return PESC_OK;
     }
-    dialog_cut(&c->talk, last);
+    dialog_cut(&c->talk, last - 1);
     return say(c, rest);
 }
 
@@ -237,7 +310,7 @@ static pesc_status converse(chat *c)
         fprintf(stderr, "%s, %s format, temperature %g; /help, Ctrl-D leaves\n", c->m.info.family,
                 c->talk.format ? c->talk.format : c->m.info.chat, c->talk.sampling.temperature);
     while (!c->done) {
-        switch (line_read(c->lines, &text)) {
+        switch (line_read(c->lines, "> ", &text)) {
         case LINE_END:
             if (line_is_terminal(c->lines))
                 fputc('\n', stderr);
@@ -261,6 +334,7 @@ static pesc_status run_chat(chat *c)
     TRY(open_from(&c->m, c->o));
     TRY(open_tokenizer(&c->m, c->o, &t));
     TRY(dialog_open(&c->talk, &c->m, c->o));
+    TRY(tool_open(c->o->tool, c->o->n_tool, &c->talk.tools));
     TRY(pesc_session_open(&c->session, c->m.model, (int32_t)c->o->ctx));
     TRY(open_draft(&c->m, c->o, c->session));
     TRY(line_open(&c->lines));

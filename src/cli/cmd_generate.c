@@ -109,7 +109,7 @@ static pesc_status generate_text(const options *o, open_model *m, dialog *talk, 
         st = pesc_session_complete(s, *ids, n, o->chat ? &talk->sampling : &sampling,
                                    o->json ? NULL : dialog_emit, NULL, &g);
     if (st == PESC_OK && o->json)
-        dialog_json(&g);
+        dialog_json(&g, NULL);
     else if (st == PESC_OK)
         putchar('\n');
     if (st == PESC_OK && !o->chat && g.n_text == 0)

@@ -308,12 +308,15 @@ const command commands[] = {
         .about = "Line editing with history; Ctrl-C stops an answer, Ctrl-D quits. A line "
                  "that begins with / is a command: /retry for another answer, /edit [TEXT] for another "
                  "question, /reset, /system [TEXT], /set [KEY VALUE] for a sampling option, /save FILE, "
-                 "/load FILE, /help, /quit. "
+                 "/load FILE, /help, /quit. With --tool the model may call programs: each call is shown, "
+                 "and runs if you answer y; its output goes to the model. Thoughts and calls go to "
+                 "standard error. "
                  "Without a terminal each line of standard input is one message. The text of "
                  "messages never becomes a control token. The history of lines is kept "
                  "between runs only if XDG_STATE_HOME is set.",
         .examples = "pesc chat ~/models/Qwen2-7B-Instruct --system 'Answer in one sentence.'\n"
-                    "pesc chat camelidae-8x7b --chat-format camelidae -t 0.7\n",
+                    "pesc chat camelidae-8x7b --chat-format camelidae -t 0.7\n"
+                    "pesc chat ~/models/Qwen3-8B --tool weather=./weather  # reads weather.json, if it is there\n",
     },
     {
         .name = "serve", .job = "use", .synopsis = "MODEL", .keys = { "model" }, .n_required = 1,

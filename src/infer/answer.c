@@ -42,6 +42,14 @@ pesc_status answer_ends_add_stops(answer_ends *e, const pesc_model *m, const cha
     return PESC_OK;
 }
 
+pesc_status answer_ends_add_calls(answer_ends *e, const pesc_model *m, const call_format *f)
+{
+    for (size_t i = 0; f && m->tok && i < sizeof f->stops / sizeof *f->stops && f->stops[i]; i++)
+        if (tokenizer_added_id(m->tok, f->stops[i]) >= 0)
+            TRY(answer_ends_add_stops(e, m, &f->stops[i], 1));
+    return PESC_OK;
+}
+
 void answer_ends_free(answer_ends *e)
 {
     mem_free(e->ids);
@@ -182,4 +190,21 @@ pesc_status answer_finish(answer *a)
 const char *answer_text(const answer *a)
 {
     return a->decoded.p ? a->decoded.p : "";
+}
+
+pesc_status answer_tell(answer *a, chat_turn *t)
+{
+    while (a->told < a->certain || a->controls_told < a->n_controls) {
+        const answer_control *k =
+            a->controls_told < a->n_controls ? &a->controls[a->controls_told] : NULL;
+        size_t to = k && k->at < a->certain ? k->at : a->certain;
+        if (to > a->told)
+            TRY(chat_turn_text(t, answer_text(a) + a->told, to - a->told));
+        a->told = to;
+        if (!k || k->at > a->certain)
+            break;
+        TRY(chat_turn_control(t, k->id));
+        a->controls_told++;
+    }
+    return PESC_OK;
 }

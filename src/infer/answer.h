@@ -7,6 +7,7 @@
 #define PESC_INFER_ANSWER_H
 
 #include "base/str.h"
+#include "chat/chat_turn.h"
 #include "model/forward.h"
 
 /* Where answers end: at tokens and at stop strings. Decoding leaves control tokens out of the text;
@@ -24,6 +25,8 @@ pesc_status answer_ends_add_model(answer_ends *e, const pesc_model *m); /* its e
 /* m: whose tokenizer may have them as control tokens. */
 pesc_status answer_ends_add_stops(answer_ends *e, const pesc_model *m, const char *const *stops,
                                   size_t n);
+/* Control tokens that end a turn of calls. f NULL: none. */
+pesc_status answer_ends_add_calls(answer_ends *e, const pesc_model *m, const call_format *f);
 void answer_ends_free(answer_ends *e);
 bool answer_ends_at(const answer_ends *e, int32_t id);
 
@@ -58,6 +61,7 @@ typedef struct answer {
     size_t ignored; /* bytes of the first min_tokens */
     answer_control *controls; /* [n_controls], with the rule of that name */
     size_t n_controls, cap_controls;
+    size_t told, controls_told; /* bytes and control tokens that answer_tell() has passed on */
     answer_end end;
     const char *stop; /* the stop string that ended it; NULL: none */
 } answer;
@@ -71,6 +75,9 @@ void answer_close(answer *a); /* also one that is all zeros */
 pesc_status answer_token(answer *a, int32_t id);
 /* No token follows: what was held back is added to the text, and all of the answer is certain. */
 pesc_status answer_finish(answer *a);
+
+/* Gives the turn what has become certain since the call before. */
+pesc_status answer_tell(answer *a, chat_turn *t);
 
 /* Its text: the first a->n bytes, of which a->certain are certain. Never NULL; valid until the next
  * call. */

@@ -7,8 +7,8 @@
 #include "base/clock.h"
 #include "base/options.h"
 #include "infer/answer.h"
+#include "infer/generate.h"
 #include "infer/sampler.h"
-#include "infer/session.h"
 
 #include <string.h>
 
@@ -18,6 +18,8 @@ void pesc_generation_free(pesc_generation *g)
         return;
     mem_free(g->ids);
     mem_free(g->text);
+    if (g->size >= sizeof *g) /* that of a caller who knows it */
+        mem_free(g->message);
     ARGS_CLEAR(g);
 }
 
@@ -25,23 +27,48 @@ void pesc_generation_free(pesc_generation *g)
 typedef struct completion {
     pesc_session *s;
     const pesc_sample_options *opt;
-    pesc_text_fn emit; /* NULL: the caller wants no text */
-    void *ud;
+    const listener *to;
     sampler *sampler;
     sampler_terms terms;
     matcher *matcher; /* NULL: no grammar */
     answer_ends ends;
     answer answer;
-    size_t emitted;            /* bytes of the text that the caller has seen */
+    chat_turn *turn;           /* NULL: the text is all */
+    size_t emitted;            /* bytes of the text, or of the part, that the caller has seen */
+    size_t part;               /* of the turn */
     double began, read, ended; /* clock_seconds(): prefill lasts from began to read */
 } completion;
 
-/* Hands out the text that has become certain; false: the caller wants no more. */
-static bool emit_certain(completion *c)
+/* Hands out what is new of the turn; calls are handed out at the end, in its message. */
+static bool emit_turn(completion *c)
+{
+    size_t n;
+    const turn_part *p = chat_turn_parts(c->turn, &n);
+    for (bool wanted = true; wanted && c->part < n; c->part++, c->emitted = 0) {
+        const turn_part *now = &p[c->part];
+        if (now->kind != TURN_CALL && now->text.n > c->emitted && c->to->turn)
+            wanted = c->to->turn(c->to->ud, now->kind == TURN_THOUGHT, now->text.p + c->emitted,
+                                 now->text.n - c->emitted);
+        c->emitted = now->text.n;
+        if (!wanted || c->part + 1 == n)
+            return wanted;
+    }
+    return true;
+}
+
+/* Hands out what has become certain; *wanted: whether the caller wants more. */
+static pesc_status emit_certain(completion *c, bool *wanted)
 {
     size_t from = c->emitted, to = c->answer.certain;
+    if (c->turn) {
+        TRY(answer_tell(&c->answer, c->turn));
+        *wanted = emit_turn(c);
+        return PESC_OK;
+    }
     c->emitted = to;
-    return to == from || !c->emit || c->emit(c->ud, answer_text(&c->answer) + from, to - from);
+    *wanted = to == from || !c->to->text ||
+              c->to->text(c->to->ud, answer_text(&c->answer) + from, to - from);
+    return PESC_OK;
 }
 
 /* Generates until something ends it; says what in `finish`. */
@@ -58,7 +85,7 @@ static pesc_status decode(completion *c, const char **finish)
         if (complete)
             break;
         TRY(answer_token(&c->answer, id));
-        wanted = emit_certain(c);
+        TRY(emit_certain(c, &wanted));
         if (!wanted || c->answer.end != ANSWER_GROWS || step + 1 == c->opt->max_tokens ||
             s->fed.n == (size_t)s->n_ctx)
             break;
@@ -67,8 +94,13 @@ static pesc_status decode(completion *c, const char **finish)
                          c->opt->draft_tokens));
     }
     TRY(answer_finish(&c->answer));
+    bool last = wanted;
     if (wanted)
-        (void)emit_certain(c);
+        TRY(emit_certain(c, &last));
+    if (c->turn)
+        TRY(chat_turn_finish(c->turn));
+    if (c->turn && last)
+        (void)emit_turn(c);
     bool stopped = complete || c->answer.end != ANSWER_GROWS;
     *finish = !wanted ? "stopped" : stopped ? "stop" : "length";
     return PESC_OK;
@@ -77,13 +109,20 @@ static pesc_status decode(completion *c, const char **finish)
 static pesc_status complete(completion *c, const int32_t *ids, size_t n, const char **finish)
 {
     const pesc_model *m = c->s->model;
-    answer_rules rules = { .ends = &c->ends, .decode = PESC_SKIP_SPECIAL | DECODE_AT_ONCE };
+    const turn_rules *turn = c->to->rules;
+    answer_rules rules = { .ends = &c->ends,
+                           .controls = turn && turn->speech,
+                           .decode = PESC_SKIP_SPECIAL | DECODE_AT_ONCE };
     if (!c->opt->ignore_eos)
         TRY(answer_ends_add_model(&c->ends, m));
     TRY(answer_ends_add_stops(&c->ends, m, c->opt->stop, c->opt->n_stop));
+    if (turn && turn->speech)
+        TRY(answer_ends_add_calls(&c->ends, m, turn->speech->calls));
+    if (turn)
+        TRY(chat_turn_open(&c->turn, turn));
     TRY(sampler_open(&c->sampler, c->opt, m->shape.cfg.vocab));
-    if (c->s->grammar) {
-        TRY(matcher_open(&c->matcher, c->s->grammar));
+    if (c->to->grammar) {
+        TRY(matcher_open(&c->matcher, c->to->grammar));
         c->terms =
             (sampler_terms){ .ends = c->ends.ids, .n_ends = c->ends.n_ids, .matcher = c->matcher };
         sampler_use(c->sampler, c->opt, &c->terms);
@@ -97,8 +136,25 @@ static pesc_status complete(completion *c, const int32_t *ids, size_t n, const c
     return PESC_OK;
 }
 
+/* The turn as a message, for the caller. */
+static pesc_status write_message(const completion *c, char **out)
+{
+    json_t *v = chat_turn_message(c->turn, "", (uint64_t)c->to->number << 32);
+    str text = { 0 };
+    if (v)
+        json_put(&text, v, JSON_COMPACT);
+    str_puts(&text, "");
+    json_decref(v);
+    if (!v || !str_ok(&text)) {
+        str_free(&text);
+        return fail_nomem("an answer", c->answer.n);
+    }
+    *out = text.p;
+    return PESC_OK;
+}
+
 /* Moves the result to the caller. */
-static void give(completion *c, size_t n_prompt, const char *finish, pesc_generation *out)
+static pesc_status give(completion *c, size_t n_prompt, const char *finish, pesc_generation *out)
 {
     answer *a = &c->answer;
     if (a->decoded.p)
@@ -112,10 +168,31 @@ static void give(completion *c, size_t n_prompt, const char *finish, pesc_genera
                           .decode_seconds = c->ended - c->read,
                           .n_guessed = (size_t)c->s->guesses.checked,
                           .n_guesses_kept = (size_t)c->s->guesses.accepted };
+    if (c->turn && out->size >= sizeof *out)
+        TRY(write_message(c, &g.message));
     memcpy(g.finish, finish, strlen(finish) + 1);
     ARGS_WRITE(out, &g);
     a->ids.ids = NULL;
     a->decoded.p = NULL;
+    return PESC_OK;
+}
+
+pesc_status generate(pesc_session *s, const int32_t *ids, size_t n, const pesc_sample_options *o,
+                     const listener *l, pesc_generation *out)
+{
+    const char *finish = "";
+    completion c = { .s = s, .opt = o, .to = l };
+    if (out)
+        ARGS_CLEAR(out);
+    pesc_status st = complete(&c, ids, n, &finish);
+    if (st == PESC_OK && out)
+        st = give(&c, n, finish, out);
+    chat_turn_close(c.turn);
+    answer_close(&c.answer);
+    sampler_close(c.sampler);
+    matcher_close(c.matcher);
+    answer_ends_free(&c.ends);
+    return st;
 }
 
 pesc_status pesc_session_complete(pesc_session *s, const int32_t *ids, size_t n,
@@ -127,19 +204,11 @@ pesc_status pesc_session_complete(pesc_session *s, const int32_t *ids, size_t n,
     NEED_ARRAY(ids, n);
     NEED_SIZED_OR_NULL(out);
     pesc_sample_options o;
-    const char *finish = "";
-    completion c = { .s = s, .opt = &o, .emit = emit, .ud = ud };
     if (out)
         ARGS_CLEAR(out);
     TRY(options_take(PESC_OPTIONS_SAMPLE, &o, opt));
-    pesc_status st = complete(&c, ids, n, &finish);
-    if (st == PESC_OK && out)
-        give(&c, n, finish, out);
-    answer_close(&c.answer);
-    sampler_close(c.sampler);
-    matcher_close(c.matcher);
-    answer_ends_free(&c.ends);
-    return st;
+    listener to = { .text = emit, .ud = ud, .grammar = s->grammar };
+    return generate(s, ids, n, &o, &to, out);
 }
 
 pesc_status pesc_session_generate(pesc_session *s, const char *prompt,

@@ -151,9 +151,112 @@ PY
     [ "$status" = 2 ]
     echo '{"messages": [{"role": "user", "content": "a"}, {"role": "system", "content": "b"}]}' > "$BATS_TEST_TMPDIR/bad.json"
     pesc chat "$D/model" <<< "/load $BATS_TEST_TMPDIR/bad.json"
-    fails 3 "$BATS_TEST_TMPDIR/bad.json: message 2: expected a role (system, which may only be the first, user or assistant) and a content that is text"
+    fails 3 "$BATS_TEST_TMPDIR/bad.json: message 2: expected a role (system, which may only be the first, user, assistant or tool) and a content that is text"
     pesc chat "$D/model" <<< '/retry'
     fails 2 "there is no message yet"
+}
+
+# A model that calls add(2, 3), and says what it thinks and the sum.
+make_caller() {
+    python3 "$BATS_TEST_DIRNAME/../support/scripted.py" "$BATS_TEST_TMPDIR/caller" $'<tool_call>\n{"name": "add", "arguments": {"a": 2, "b": 3}}\n</tool_call>' \
+        '<think>two and three</think>It is five.' 'Nothing else.'
+    cd "$BATS_TEST_TMPDIR"
+    printf '#!/usr/bin/env python3\nimport json, sys\nprint(sum(json.load(sys.stdin).values()))\n' > add
+    chmod +x add
+}
+
+@test "chat: the model's calls are shown, asked for and answered by the user's program" {
+    make_caller
+    pesc chat caller --tool add=./add <<< $'what is 2 and 3?\ny\n/save talk.json\nmore'
+    [ "$status" = 0 ]
+    [ "$output" = $'It is five.\nNothing else.' ]
+    [[ $stderr == *'add {"a": 2, "b": 3}'*'run ./add? [y/N] '*$'\n5\n'*'two and three'* ]]
+    python3 - <<'PY'
+import json
+talk = json.load(open("talk.json"))
+roles = [m["role"] for m in talk["messages"]]
+assert roles == ["user", "assistant", "tool", "assistant"], roles
+call, result, answer = talk["messages"][1:]
+assert call["content"] is None and call["tool_calls"][0]["function"]["name"] == "add", call
+assert json.loads(call["tool_calls"][0]["function"]["arguments"]) == {"a": 2, "b": 3}, call
+assert result == {"role": "tool", "tool_call_id": call["tool_calls"][0]["id"], "content": "5"}, result
+assert answer == {"role": "assistant", "content": "It is five.", "reasoning_content": "two and three"}, answer
+assert talk["tools"][0]["function"] == {"name": "add", "parameters": {"type": "object"}}, talk["tools"]
+PY
+    pesc chat caller --json <<< $'/load talk.json\nmore'
+    has '"text":"Nothing else."'
+}
+
+@test "chat: --json gives reasoning and calls, -q shows only answers" {
+    make_caller
+    pesc chat caller --tool add=./add --json <<< $'sum\nyes'
+    [ "$status" = 0 ]
+    [ "$(wc -l <<< "$output")" = 2 ]
+    [[ $(sed -n 1p <<< "$output") == *'"tool_calls":[{"id":"call_'*'"name":"add","arguments":"{\"a\": 2, \"b\": 3}"}]'* ]]
+    [[ $(sed -n 2p <<< "$output") == *'"reasoning":"two and three"'* ]]
+    pesc chat caller --tool add=./add -q <<< $'sum\ny'
+    [ "$output" = 'It is five.' ]
+    [[ $stderr != *two* ]]
+}
+
+@test "chat: a call that is not allowed, or that fails, is told to the model" {
+    make_caller
+    pesc chat caller --tool add=./add <<< $'sum\nn\n/save talk.json'
+    grep -q '"content": "error: the user does not allow this call"' talk.json
+    pesc chat caller --tool add=./add <<< 'sum'
+    [ "$status" = 0 ]
+    [ -z "$output" ]
+    printf '#!/bin/sh\necho so far\nexit 3\n' > add
+    pesc chat caller --tool add=./add <<< $'sum\ny\n/save talk.json'
+    grep -q '"content": "so far\\n\\nerror: the tool ended with status 3"' talk.json
+    printf '#!/bin/sh\nkill -9 $$\n' > add
+    pesc chat caller --tool add=./add <<< $'sum\ny\n/save talk.json'
+    grep -q '"content": "error: the tool was ended by signal 9"' talk.json
+    printf '#!/bin/sh\nprintf "\\377"\n' > add
+    pesc chat caller --tool add=./add <<< $'sum\ny\n/save talk.json'
+    grep -q '"content": "error: the output of the tool is not UTF-8 text"' talk.json
+    printf '#!/bin/sh\nhead -c 3000000 /dev/zero | tr "\\0" x\n' > add
+    pesc chat caller --tool add=./add --ctx 64 <<< $'sum\ny'
+    [ "$status" = 2 ]
+    [[ $stderr == *64* ]]
+}
+
+@test "chat: a tool is described by the file beside its program, and calls keep to its schema" {
+    make_caller
+    echo '{"description": "adds", "parameters": {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}}, "required": ["a", "b"]}}' > add.json
+    pesc chat caller --tool add=./add <<< $'sum\ny\n/save talk.json'
+    [ "$output" = 'It is five.' ]
+    python3 -c 'import json; f = json.load(open("talk.json"))["tools"][0]["function"]; assert f["description"] == "adds" and len(f["parameters"]["properties"]) == 2, f'
+    echo '{"type": "function", "function": {"name": "other", "parameters": {"type": "object", "properties": {"a": {"const": 7}}, "required": ["a"]}}}' > add.json
+    pesc chat caller --tool add=./add -n 200 --json <<< 'sum' # what it wants to say is not allowed
+    [ "$status" = 0 ]
+    [[ $output != *'"b"'* ]]
+    echo '{"parameters": 3}' > add.json
+    pesc chat caller --tool add=./add <<< 'sum'
+    fails 3 "./add.json: expected an object with description, a text, and parameters, a JSON Schema"
+}
+
+@test "chat: on a terminal a call is asked for" {
+    make_caller
+    run python3 "$BATS_TEST_DIRNAME/../support/typist.py" '\n> ' 'sum\n' 'run ./add? [y/N] ' 'y\n' '\n> ' '\x04' -- "$PESC" chat caller --tool add=./add
+    [ "$status" = 0 ]
+    [[ $output == *'add {"a": 2, "b": 3}'*'It is five.'* ]]
+}
+
+@test "chat: tools that cannot be" {
+    make_caller
+    pesc chat caller --tool add <<< 'sum'
+    fails 2 "chat: --tool: found add, expected NAME=PROGRAM"
+    pesc chat caller --tool add=./none <<< 'sum'
+    fails 2 "chat: --tool: ./none cannot be run: No such file or directory"
+    pesc chat caller --tool 'a b=./add' <<< 'sum'
+    fails 2 'tools: found the name "a b", expected 1 to 128 letters, digits, _, - and .'
+    pesc chat caller --tool add=./add --tool add=./add <<< 'sum'
+    fails 2 "tools: there are two of the name add"
+    pesc chat caller --tool add=./add --tool-format herms <<< 'sum'
+    [[ $stderr == *'there is no format "herms" of calls'* ]]
+    pesc chat caller --tool add=./add --chat-format chatml <<< 'sum'
+    fails 3 "tools: the chat template does not take tools"
 }
 
 @test "chat: the temperature is that of generation_config.json, else 0" {

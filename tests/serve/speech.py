@@ -147,6 +147,15 @@ def calls_are_chosen(model):
         assert c["message"]["tool_calls"][0]["function"]["name"].startswith("f")
         body["tool_choice"] = {"type": "function", "function": {"name": "f999"}}
         assert s.json("/v1/chat/completions", body)["choices"][0]["message"]["tool_calls"][0]["function"]["name"] == "f999"
+    late = [{"role": "system", "content": "one"}, *ASK, {"role": "system", "content": [{"type": "text", "text": "two"}]}, *ASK]
+    told = lambda s: s.json("/apply-template", {"messages": late})["prompt"]
+    with speaking(model) as s:  # which writes a late message of the system where it stands
+        assert re.findall("\n(one|two|hello)<", told(s)) == ["one", "hello", "two", "hello"]
+    only_first = TEMPLATE.replace("<|im_start|>{{ m.role }}", "{% if m.role == 'system' and not loop.first %}{{ raise_exception('late') }}{% endif %}<|im_start|>{{ m.role }}")
+    with speaking(model, template=only_first) as s:  # which refuses one, so all are the first
+        assert re.findall("system\none\n\ntwo<|\n(hello)<", told(s)) == ["", "hello", "hello"]
+        late[0]["role"] = "user"
+        assert told(s).startswith("<|im_start|>system\ntwo<|im_end|>")
     with speaking(model, template=TEMPLATE.replace("tool_call>", "none>")) as s:  # whose calls are not known
         chat = lambda status=200, **f: s.json("/v1/chat/completions", {"messages": ASK, "max_tokens": 4, "tools": BOTH, **f}, status)
         assert "--tool-format" in chat(400, tool_choice="required")["error"]["message"]

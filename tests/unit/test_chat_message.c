@@ -1,5 +1,5 @@
 /* What a writer learns of how a template reads messages. */
-#include "chat/chat.h"
+#include "chat/chat_writer.h"
 
 #include "base/mem.h"
 #include "base/str.h"
@@ -64,8 +64,8 @@ static void learns_what_the_template_reads(void **state)
         tokenizer *t = open_text(rows[i].template);
         chat_writer *w;
         must(chat_open(&w, t, NULL, NULL));
-        assert_string_equal(chat_joint(w), rows[i].joint);
-        assert_int_equal(chat_takes_text_arguments(w), rows[i].text_arguments);
+        assert_string_equal(w->joint, rows[i].joint);
+        assert_int_equal(w->text_arguments, rows[i].text_arguments);
         chat_close(w);
         tokenizer_close(t);
     }

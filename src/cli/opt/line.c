@@ -154,11 +154,13 @@ static int next_char(EditLine *editor, wchar_t *c)
     return 0;
 }
 
+/* That of the line that is read; libedit wants to be given it by a function. */
+static const char *prompt_text = "";
+
 static char *prompt(EditLine *editor)
 {
-    static char text[] = "> ";
     (void)editor;
-    return text;
+    return (char *)(uintptr_t)prompt_text;
 }
 
 /* The history is kept between runs only if XDG_STATE_HOME is set. */
@@ -278,8 +280,9 @@ void line_begin_with(line_input *l, const char *text)
     free(shown);
 }
 
-line_event line_read(line_input *l, const char **text)
+line_event line_read(line_input *l, const char *shown, const char **text)
 {
+    prompt_text = shown;
     if (l->editor)
         return edit(l, text);
     ssize_t n = getline(&l->text, &l->cap, stdin);

@@ -230,7 +230,13 @@ enum { OPT_OWN = 10 };
     X(TEXT, checkpoint, NONE, NAMED("latest|best|N"), 0, MODEL,                                    \
       PESC_OPENING " compare cost merge export craft train plan",                                  \
       "of a run the checkpoint to open: latest, which is the default, best, that of the best "     \
-      "validation, or that of step N; the same as RUN/best or RUN/checkpoint-N")
+      "validation, or that of step N; the same as RUN/best or RUN/checkpoint-N")                   \
+    X(LIST, tool, NONE, NAMED("NAME=PROGRAM"), 0, INPUT, "chat",                                   \
+      "a tool that the model may call: PROGRAM, which gets the arguments as JSON on standard "     \
+      "input and writes the result; PROGRAM.json has its description and parameters; may be "      \
+      "given several times")                                                                       \
+    X(TEXT, tool_format, NONE, NAMED("NAME"), 0, INPUT, "chat",                                    \
+      "how the model writes calls of tools; found from its chat template if absent")
 
 /* Of several commands each, and last in the help. */
 #define COMMON_ROWS(X, ALSO)                                                                       \

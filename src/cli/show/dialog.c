@@ -11,87 +11,105 @@
 
 /* ---- messages ---- */
 
+pesc_status dialog_add(dialog *d, json_t *message)
+{
+    return message && json_array_append_new(d->messages, message) == 0
+               ? PESC_OK
+               : out_nomem("the conversation");
+}
+
 pesc_status dialog_push(dialog *d, const char *role, const char *content)
 {
-    pesc_message *more = realloc(d->messages, (d->n + 1) * sizeof *more);
-    if (more)
-        d->messages = more;
-    char *copy = more && content ? strdup(content) : NULL;
-    if (!more || (content && !copy))
-        return out_nomem("the conversation");
-    d->messages[d->n++] = (pesc_message){ .role = role, .content = copy };
-    return PESC_OK;
+    json_t *m = json_pack("{s:s, s:s}", "role", role, "content", content);
+    return m ? dialog_add(d, m) : out_fail(PESC_USAGE, "the message is not valid UTF-8");
+}
+
+size_t dialog_size(const dialog *d)
+{
+    return json_array_size(d->messages);
+}
+
+static const char *text_of(const json_t *m, const char *key)
+{
+    return json_string_value(json_object_get(m, key));
+}
+
+bool dialog_is_from(const dialog *d, size_t i, const char *role)
+{
+    const char *from = text_of(json_array_get(d->messages, i), "role");
+    return from && strcmp(from, role) == 0;
 }
 
 void dialog_cut(dialog *d, size_t n)
 {
-    while (d->n > n)
-        free((char *)d->messages[--d->n].content);
+    while (dialog_size(d) > n)
+        json_array_remove(d->messages, dialog_size(d) - 1);
 }
 
 pesc_status dialog_encode(const dialog *d, int32_t **ids, size_t *n)
 {
-    size_t first = d->messages[0].content ? 0 : 1, cap = 4096;
-    for (;;) {
-        *ids = malloc(cap * sizeof **ids);
-        if (!*ids)
-            return out_nomem("the conversation");
-        pesc_status st = pesc_chat_tokenize(d->m->model, d->format, d->messages + first,
-                                            d->n - first, *ids, cap, n);
-        if (st == PESC_OK && *n <= cap)
-            return PESC_OK;
-        free(*ids);
-        *ids = NULL;
-        TRY(st);
-        cap = *n;
+    size_t size = dialog_size(d), cap = 4096;
+    pesc_message *list = calloc(size + 1, sizeof *list);
+    pesc_status st = list ? PESC_OK : out_nomem("the conversation");
+    for (size_t i = 0; list && i < size; i++) {
+        const json_t *m = json_array_get(d->messages, i);
+        list[i] = (pesc_message){ text_of(m, "role"), text_of(m, "content") };
     }
+    *ids = NULL;
+    for (bool fits = false; st == PESC_OK && !fits; cap = *n) {
+        free(*ids);
+        *ids = malloc(cap * sizeof **ids);
+        st = *ids ? pesc_chat_tokenize(d->m->model, d->format, list, size, *ids, cap, n)
+                  : out_nomem("the conversation");
+        fits = *n <= cap;
+    }
+    free(list);
+    return st; /* the caller frees *ids in any case */
+}
+
+pesc_status dialog_answer(const dialog *d, pesc_session *s, const char *tool_format,
+                          pesc_turn_fn emit, void *ud, pesc_generation *g)
+{
+    char *messages = json_dumps(d->messages, JSON_COMPACT);
+    char *tools = d->tools ? json_dumps(d->tools, JSON_COMPACT) : NULL;
+    pesc_conversation c = PESC_INIT(pesc_conversation);
+    c.format = d->format;
+    c.messages = messages;
+    c.tools = tools;
+    c.tool_format = tool_format;
+    pesc_status st = messages && !d->tools == !tools
+                         ? pesc_session_answer(s, &c, &d->sampling, emit, ud, g)
+                         : out_nomem("the conversation");
+    free(messages);
+    free(tools);
+    return st;
 }
 
 /* ---- files ---- */
 
-static json_t *to_json(const dialog *d)
-{
-    json_t *list = json_array(), *file = json_pack("{s:O}", "messages", list);
-    bool good = list && file;
-    for (size_t i = d->messages[0].content ? 0 : 1; good && i < d->n; i++) {
-        const pesc_message *m = &d->messages[i];
-        json_t *one = json_pack("{s:s, s:s}", "role", m->role, "content", m->content);
-        good = one && json_array_append_new(list, one) == 0;
-    }
-    json_decref(list);
-    if (good)
-        return file;
-    json_decref(file);
-    return NULL;
-}
-
 pesc_status dialog_save(const dialog *d, const char *path)
 {
-    json_t *file = to_json(d);
+    json_t *file = json_pack("{s:O, s:O*}", "messages", d->messages, "tools", d->tools);
     if (!file)
-        return out_fail(PESC_FORMAT, "%s: the conversation is not valid UTF-8", path);
+        return out_nomem("the conversation");
     errno = 0;
     int failed = json_dump_file(file, path, JSON_INDENT(1));
     json_decref(file);
     return failed ? out_fail(PESC_IO, "%s: cannot write it: %s", path, strerror(errno)) : PESC_OK;
 }
 
-static pesc_status take_message(dialog *to, const json_t *m, const char *path, size_t index)
+/* Whether it can be a message of this conversation: the system's only as the first, and a text
+ * where it is no answer with calls. */
+static bool is_message(const json_t *m, size_t index)
 {
-    static const char *const roles[] = { "system", "user", "assistant" };
-    const char *role = json_string_value(json_object_get(m, "role"));
-    const char *content = json_string_value(json_object_get(m, "content"));
-    for (size_t i = 0; role && content && i < 3; i++) {
-        if (strcmp(role, roles[i]) != 0 || (i == 0 && index > 0))
-            continue;
-        if (i > 0 && to->n == 0)
-            TRY(dialog_push(to, "system", NULL));
-        return dialog_push(to, roles[i], content);
-    }
-    return out_fail(PESC_FORMAT,
-                    "%s: message %zu: expected a role (system, which may only be the first, user "
-                    "or assistant) and a content that is text",
-                    path, index + 1);
+    static const char *const roles[] = { "system", "user", "assistant", "tool" };
+    const char *role = text_of(m, "role");
+    size_t i = 0, n = sizeof roles / sizeof *roles;
+    while (role && i < n && strcmp(role, roles[i]) != 0)
+        i++;
+    bool calls = json_array_size(json_object_get(m, "tool_calls")) > 0;
+    return role && i < n && (i > 0 || index == 0) &&
+           (text_of(m, "content") || (strcmp(role, "assistant") == 0 && calls));
 }
 
 pesc_status dialog_load(dialog *d, const char *path)
@@ -100,22 +118,20 @@ pesc_status dialog_load(dialog *d, const char *path)
     json_t *file = json_load_file(path, JSON_REJECT_DUPLICATES, &e);
     if (!file)
         return out_fail(PESC_FORMAT, "%s: cannot read it as JSON: %s", path, e.text);
-    const json_t *list = json_object_get(file, "messages");
-    dialog loaded = { 0 };
+    json_t *list = json_object_get(file, "messages");
     pesc_status s = json_array_size(list) > 0
                         ? PESC_OK
                         : out_fail(PESC_FORMAT, "%s: found no messages, expected some", path);
     for (size_t i = 0; s == PESC_OK && i < json_array_size(list); i++)
-        s = take_message(&loaded, json_array_get(list, i), path, i);
+        if (!is_message(json_array_get(list, i), i))
+            s = out_fail(PESC_FORMAT,
+                         "%s: message %zu: expected a role (system, which may only be the first, "
+                         "user, assistant or tool) and a content that is text",
+                         path, i + 1);
     if (s == PESC_OK) {
-        dialog_cut(d, 0);
-        free(d->messages);
-        d->messages = loaded.messages;
-        d->n = loaded.n;
-        loaded = (dialog){ 0 };
+        json_decref(d->messages);
+        d->messages = json_incref(list);
     }
-    dialog_cut(&loaded, 0);
-    free(loaded.messages);
     json_decref(file);
     return s;
 }
@@ -169,17 +185,19 @@ static pesc_status collect_stops(dialog *d, const options *o)
 
 pesc_status dialog_open(dialog *d, const open_model *m, const options *o)
 {
-    *d = (dialog){ .m = m };
+    *d = (dialog){ .m = m, .messages = json_array() };
+    if (!d->messages)
+        return out_nomem("the conversation");
     TRY(open_sampling(m, o, &d->sampling));
     TRY(pick_format(d, o));
     TRY(collect_stops(d, o));
-    return dialog_push(d, "system", o->system);
+    return o->system ? dialog_push(d, "system", o->system) : PESC_OK;
 }
 
 void dialog_close(dialog *d)
 {
-    dialog_cut(d, 0);
-    free(d->messages);
+    json_decref(d->messages);
+    json_decref(d->tools);
     free(d->stops);
 }
 
@@ -193,11 +211,30 @@ bool dialog_emit(void *ud, const char *text, size_t n)
     return fflush(stdout) == 0;
 }
 
-void dialog_json(const pesc_generation *g)
+/* What the turn has beside text: reasoning, and calls by name and arguments. */
+static void put_turn(const json_t *turn)
+{
+    const json_t *thought = json_object_get(turn, "reasoning_content");
+    const json_t *calls = json_object_get(turn, "tool_calls");
+    if (thought)
+        out_string("reasoning", json_string_value(thought), json_string_length(thought));
+    if (calls)
+        out_begin("tool_calls", '[');
+    for (size_t i = 0; i < json_array_size(calls); i++) {
+        const json_t *call = json_array_get(calls, i), *f = json_object_get(call, "function");
+        out_object(NULL, "id=%s name=%s arguments=%s", text_of(call, "id"), text_of(f, "name"),
+                   text_of(f, "arguments"));
+    }
+    if (calls)
+        out_end();
+}
+
+void dialog_json(const pesc_generation *g, const json_t *turn)
 {
     out_begin(NULL, '{');
     out_ids("ids", g->ids, g->n_ids);
     out_string("text", g->text ? g->text : "", g->n_text);
+    put_turn(turn);
     out_fields("finish=%s prompt_tokens=%ld", g->finish, g->n_prompt);
     /* the first token comes from prefill, the others from decode */
     out_fields("tokens_per_second=%.6g prefill_seconds=%.6g decode_seconds=%.6g",

@@ -131,6 +131,14 @@ int out_report(pesc_status s, bool as_json)
 
 /* ---- text ---- */
 
+void out_aside(const char *text, size_t n)
+{
+    bool terminal = isatty(STDERR_FILENO);
+    fputs(terminal ? "\033[2m" : "", stderr);
+    write_visible(stderr, text, n, AS_TEXT);
+    fputs(terminal ? "\033[0m" : "", stderr);
+}
+
 void out_write(const char *text, size_t n)
 {
     if (isatty(STDOUT_FILENO))

@@ -31,6 +31,9 @@ void out_prefix(const char *who);
 /* Text for a reader's eyes or a pipe: a terminal never receives control characters but newline
  * and tab, a pipe or file gets the bytes as they are. */
 void out_write(const char *text, size_t n);
+/* Text beside the results, to standard error; dim at a terminal, which receives no control
+ * characters from the text. */
+void out_aside(const char *text, size_t n);
 /* A name that comes from a file: one line of visible characters, also in a pipe. */
 void out_name(const char *text);
 void out_line_of_ids(const int32_t *ids, size_t n); /* separated by spaces */

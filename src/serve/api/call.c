@@ -88,7 +88,8 @@ static pesc_status add_ends(call *c)
     TRY(answer_ends_add_model(&c->ends, m));
     if (c->api.endpoint != API_CHAT)
         return PESC_OK;
-    TRY(speech_ends(c));
+    TRY(answer_ends_add_calls(&c->ends, c->x->srv->m,
+                              c->turn.speech ? c->turn.speech->calls : NULL));
     return answer_ends_add_stops(&c->ends, m, stops, n);
 }
 

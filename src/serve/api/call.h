@@ -44,9 +44,7 @@ typedef struct choice {
     bool runs;     /* it has a slot */
     bool begun;    /* a stream has its first event */
     answer answer;
-    chat_turn *turn;      /* of a chat: what the answer says; NULL otherwise */
-    size_t told;          /* bytes of the text that the turn has, */
-    size_t controls_told; /* and control tokens */
+    chat_turn *turn; /* of a chat: what the answer says; NULL otherwise */
     size_t part,
         part_sent;         /* of the turn: the part that events go on with, and its bytes in them */
     size_t blocks, events; /* of other dialects: parts that are over, events so far */
@@ -125,7 +123,6 @@ pesc_status choice_routed(choice *c, const sched_routes *r);
 /* A generated token. *more: false: the text ends with it. */
 pesc_status choice_token(choice *c, int32_t id, bool *more);
 /* The id of the call that is part i of its turn. */
-enum { CALL_ID_ROOM = 160 };
 void choice_call_id(const choice *c, size_t i, char id[CALL_ID_ROOM]);
 /* Nothing follows. `finish` holds unless the text has ended otherwise. */
 pesc_status choice_finish(choice *c, const char *finish);

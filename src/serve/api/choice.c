@@ -2,9 +2,6 @@
 
 #include "base/mem.h"
 
-#include <xxhash.h>
-
-#include <stdio.h>
 #include <string.h>
 
 /* ---- log-probabilities ---- */
@@ -106,54 +103,9 @@ void choice_close(choice *c)
     mem_free(c->routes);
 }
 
-/* Gives the turn what has become certain. */
-static pesc_status tell(choice *c)
-{
-    const answer *a = &c->answer;
-    while (c->turn && (c->told < a->certain || c->controls_told < a->n_controls)) {
-        const answer_control *k =
-            c->controls_told < a->n_controls ? &a->controls[c->controls_told] : NULL;
-        size_t to = k && k->at < a->certain ? k->at : a->certain;
-        if (to > c->told)
-            TRY(chat_turn_text(c->turn, answer_text(a) + c->told, to - c->told));
-        c->told = to;
-        if (!k || k->at > a->certain)
-            break;
-        TRY(chat_turn_control(c->turn, k->id));
-        c->controls_told++;
-    }
-    return PESC_OK;
-}
-
-/* That of the model, or one of the server's making, the same whenever it is asked for. */
 void choice_call_id(const choice *c, size_t i, char id[CALL_ID_ROOM])
 {
-    static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
-    enum { N_LETTERS = sizeof letters - 1, LONG = 24, SHORT = 9 };
-    size_t n;
-    const turn_part *p = &chat_turn_parts(c->turn, &n)[i];
-    const call_format *f = c->of->turn.speech->calls;
-    bool nine = f->ids == CALL_IDS_NINE;
-    if (p->id || f->ids == CALL_IDS_COUNTED) {
-        size_t before = 0;
-        for (size_t k = 0; k < i; k++)
-            before += chat_turn_parts(c->turn, &n)[k].kind == TURN_CALL;
-        if (p->id)
-            snprintf(id, CALL_ID_ROOM, "%s", p->id);
-        else
-            snprintf(id, CALL_ID_ROOM, "functions.%.128s:%zu", p->name, before);
-        return;
-    }
-    const char *prefix = nine ? "" : "call_";
-    size_t at = strlen(prefix), end = at + (nine ? SHORT : LONG);
-    memcpy(id, prefix, at);
-    uint64_t seed = (uint64_t)c->index << 32 | i, bits = 0;
-    for (size_t k = 0; at < end; k++, bits /= N_LETTERS) {
-        if (k % 8 == 0)
-            bits = XXH3_64bits_withSeed(c->of->id, strlen(c->of->id), seed + (k << 20));
-        id[at++] = letters[bits % N_LETTERS];
-    }
-    id[at] = '\0';
+    chat_turn_call_id(c->turn, i, c->of->id, (uint64_t)c->index << 32, id);
 }
 
 pesc_status choice_token(choice *c, int32_t id, bool *more)
@@ -162,8 +114,10 @@ pesc_status choice_token(choice *c, int32_t id, bool *more)
     TRY(answer_token(&c->answer, id));
     c->chars += prompts_chars(answer_text(&c->answer) + before, c->answer.decoded.n - before);
     *more = c->answer.end == ANSWER_GROWS;
-    TRY(tell(c));
-    if (c->turn && chat_turn_thinks(c->turn))
+    if (!c->turn)
+        return PESC_OK;
+    TRY(answer_tell(&c->answer, c->turn));
+    if (chat_turn_thinks(c->turn))
         c->thought_tokens++;
     return PESC_OK;
 }
@@ -182,7 +136,7 @@ pesc_status choice_finish(choice *c, const char *finish)
     pesc_status s = answer_finish(&c->answer);
     c->finish = c->answer.end == ANSWER_GROWS ? finish : "stop";
     if (s == PESC_OK && c->turn)
-        s = tell(c);
+        s = answer_tell(&c->answer, c->turn);
     if (s == PESC_OK && c->turn)
         s = chat_turn_finish(c->turn);
     if (s == PESC_OK && strcmp(c->finish, "stop") == 0 && !c->of->api.one_function &&

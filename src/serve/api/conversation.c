@@ -8,83 +8,34 @@
 
 /* ---- one message ---- */
 
-/* Appends the text of a message: a string, or the texts of its parts, joined as the template joins
- * them. */
-static bool read_content(const json_t *v, size_t number, const char *joint, str *out, api_error *e)
+static bool check_text(const json_t *v, size_t number, api_error *e)
 {
-    if (json_is_string(v)) {
-        str_add(out, json_string_value(v), json_string_length(v));
-    } else if (json_is_array(v)) {
-        for (size_t i = 0; i < json_array_size(v); i++) {
-            const json_t *part = json_array_get(v, i);
-            const char *type = json_string_value(json_object_get(part, "type"));
-            const json_t *text = json_object_get(part, "text");
-            if (!type || strcmp(type, "text") != 0 || !json_is_string(text))
-                return api_refuse(e, 400, NULL, "messages",
-                                  "message %zu: a part of its content is not text", number);
-            str_puts(out, i ? joint : "");
-            str_add(out, json_string_value(text), json_string_length(text));
-        }
-    } else if (v && !json_is_null(v)) {
+    size_t n = json_string_length(v);
+    if (v && strlen(json_string_value(v)) != n)
+        return api_refuse(e, 400, NULL, "messages", "message %zu: has a NUL character", number);
+    return n <= API_MAX_TEXT ||
+           api_refuse(e, 400, "string_too_long", "messages",
+                      "message %zu: has %zu bytes, expected at most %d", number, n, API_MAX_TEXT);
+}
+
+/* A string, or parts that are text. */
+static bool check_content(const json_t *v, size_t number, api_error *e)
+{
+    if (json_is_string(v))
+        return check_text(v, number, e);
+    if (v && !json_is_null(v) && !json_is_array(v))
         return api_refuse(e, 400, NULL, "messages",
                           "message %zu: content: found %s, expected a string or an array of parts",
                           number, json_kind(v));
-    }
-    str_puts(out, "");
-    if (out->p && strlen(out->p) != out->n)
-        return api_refuse(e, 400, NULL, "messages", "message %zu: has a NUL character", number);
-    if (out->n > API_MAX_TEXT)
-        return api_refuse(e, 400, "string_too_long", "messages",
-                          "message %zu: has %zu bytes, expected at most %d", number, out->n,
-                          API_MAX_TEXT);
-    return str_ok(out) || api_failed(e, fail_nomem("a message", out->n));
-}
-
-/* Clients send the arguments of a call as JSON text; most templates expect the object, some text.
- */
-static bool parse_arguments(json_t *call, size_t number, bool as_text, api_error *e)
-{
-    json_t *function = json_object_get(call, "function"), *parsed;
-    const json_t *text = json_object_get(function, "arguments");
-    if (!json_is_string(json_object_get(function, "name")))
-        return api_refuse(e, 400, NULL, "messages",
-                          "message %zu: tool_calls: a call is not one of a function with a name",
-                          number);
-    bool object = !json_is_string(text) && !json_is_null(text);
-    bool empty = json_string_length(text) == 0 || strcmp(json_string_value(text), "null") == 0;
-    if (object && (!text || !as_text))
-        return true;
-    if (!object && json_parse(&parsed, empty ? "{}" : json_string_value(text),
-                              empty ? 2 : json_string_length(text), "arguments") != PESC_OK)
-        return api_refuse(e, 400, NULL, "messages",
-                          "message %zu: tool_calls: the arguments of a call are not JSON", number);
-    if (as_text) {
-        str written = { 0 };
-        if (object)
-            json_put(&written, text, 0);
-        else
-            str_puts(&written, empty ? "{}" : json_string_value(text));
-        if (!object)
-            json_decref(parsed);
-        parsed = str_ok(&written) ? json_string(written.p) : NULL;
-        str_free(&written);
-    }
-    return json_object_set_new(function, "arguments", parsed) == 0 ||
-           api_failed(e, fail_nomem("a message", 0));
-}
-
-static bool read_calls(json_t *message, size_t number, bool as_text, api_error *e)
-{
-    json_t *calls = json_object_get(message, "tool_calls");
-    if (!calls || json_is_null(calls))
-        return true;
-    if (!json_is_array(calls))
-        return api_refuse(e, 400, NULL, "messages",
-                          "message %zu: tool_calls: found %s, expected an array", number,
-                          json_kind(calls));
-    for (size_t i = 0; i < json_array_size(calls); i++)
-        if (!parse_arguments(json_array_get(calls, i), number, as_text, e))
+    for (size_t i = 0; i < json_array_size(v); i++) {
+        const json_t *part = json_array_get(v, i), *text = json_object_get(part, "text");
+        const char *type = json_string_value(json_object_get(part, "type"));
+        if (!type || strcmp(type, "text") != 0 || !json_is_string(text))
+            return api_refuse(e, 400, NULL, "messages",
+                              "message %zu: a part of its content is not text", number);
+        if (!check_text(text, number, e))
             return false;
+    }
     return true;
 }
 
@@ -114,23 +65,6 @@ static bool map_ids(const chat_speech *s, json_t *message)
     for (size_t i = 0; good && i < json_array_size(calls); i++)
         good = map_id(json_array_get(calls, i), "id");
     return good && map_id(message, "tool_call_id");
-}
-
-/* Thoughts that clients send back have three names; templates read reasoning_content, and those of
- * messages with headers `thinking`. */
-static bool name_thoughts(const chat_speech *s, json_t *message)
-{
-    static const char *const names[] = { "reasoning_content", "reasoning", "thinking" };
-    bool headers = s->calls && s->calls->channels;
-    json_t *thought = NULL;
-    for (size_t i = 0; i < 3 && !thought; i++) {
-        thought = json_object_get(message, names[i]);
-        thought = json_is_string(thought) ? thought : NULL;
-    }
-    json_incref(thought);
-    for (size_t i = 0; i < 3; i++)
-        json_object_del(message, names[i]);
-    return !thought || json_object_set_new(message, names[headers ? 2 : 0], thought) == 0;
 }
 
 /* Fields of a message: those that a template may use, and those that clients send back with an
@@ -181,50 +115,65 @@ static const char *role_of(const json_t *message, size_t number, api_error *e)
     return NULL;
 }
 
-/* A copy of the message as the template expects it: one text, arguments of calls as it takes them.
- * NULL: *e says why. */
+/* A copy of the message; chat_write() gives the template what it reads of it. NULL: *e says why. */
 static json_t *read_message(const json_t *v, size_t number, const prompt_maker *p, bool lenient,
                             api_error *e)
 {
-    str text = { 0 };
     const char *role = role_of(v, number, e);
-    bool good = role && (lenient || check_keys(v, number, e)) &&
-                read_content(json_object_get(v, "content"), number, chat_joint(p->chat), &text, e);
-    json_t *m = good ? json_deep_copy(v) : NULL;
-    if (good && (!m || json_object_set_new(m, "role", json_string(role)) != 0 ||
-                 json_object_set_new(m, "content", json_stringn(text.p, text.n)) != 0))
-        good = api_failed(e, fail_nomem("a message", text.n));
-    good = good && read_calls(m, number, chat_takes_text_arguments(p->chat), e) &&
-           (map_ids(p->speech, m) || api_failed(e, fail_nomem("a message", 0))) &&
-           (name_thoughts(p->speech, m) || api_failed(e, fail_nomem("a message", 0)));
-    str_free(&text);
-    if (good)
+    if (!role || (!lenient && !check_keys(v, number, e)) ||
+        !check_content(json_object_get(v, "content"), number, e))
+        return NULL;
+    json_t *m = json_deep_copy(v);
+    if (m && json_object_set_new(m, "role", json_string(role)) == 0 && map_ids(p->speech, m))
         return m;
+    api_failed(e, fail_nomem("a message", 0));
     json_decref(m);
     return NULL;
 }
 
 /* ---- all of them ---- */
 
-/* Looks at what the template wrote last. */
-static bool find_thought(const prompt_maker *m, const chat_request *talk, thought_state *thought,
-                         api_error *e)
+static bool is_system(const json_t *m)
 {
-    str opening = { 0 };
-    const char *begin = NULL, *end = NULL, *mark;
-    if (!m->speech->think_end || talk->end == CHAT_WHOLE)
-        return true;
-    pesc_status s = chat_opening(m->chat, talk, &opening);
-    const char *text = opening.p ? opening.p : "";
-    for (mark = text; (mark = strstr(mark, m->speech->thought->begin)); mark++)
-        begin = mark;
-    for (mark = text; (mark = strstr(mark, m->speech->thought->end)); mark++)
-        end = mark;
-    *thought = !begin && !end                   ? THOUGHT_FREE
-               : begin && !(end && end > begin) ? THOUGHT_OPEN
-                                                : THOUGHT_CLOSED;
-    str_free(&opening);
-    return s == PESC_OK || api_failed(e, s);
+    return strcmp(json_string_value(json_object_get(m, "role")), "system") == 0;
+}
+
+static void add_system(const json_t *content, str *all)
+{
+    if (json_is_string(content))
+        str_printf(all, "%s%s", all->n ? "\n\n" : "", json_string_value(content));
+    for (size_t i = 0; i < json_array_size(content); i++)
+        add_system(json_object_get(json_array_get(content, i), "text"), all);
+}
+
+/* Makes one message of all that are of the system, the first of the conversation. */
+static bool merge_system(json_t *all, api_error *e)
+{
+    str text = { 0 };
+    for (size_t i = 0; i < json_array_size(all);) {
+        const json_t *m = json_array_get(all, i);
+        if (is_system(m))
+            add_system(json_object_get(m, "content"), &text);
+        if (!is_system(m))
+            i++;
+        else
+            json_array_remove(all, i);
+    }
+    json_t *first = str_ok(&text) ? json_pack("{s:s, s:s%}", "role", "system", "content",
+                                              text.p ? text.p : "", text.n)
+                                  : NULL;
+    str_free(&text);
+    return (first && json_array_insert_new(all, 0, first) == 0) ||
+           api_failed(e, fail_nomem("messages", 0));
+}
+
+/* Whether a message of the system follows others where the template has no place for it. */
+static bool must_merge(const chat_writer *w, const json_t *all)
+{
+    bool late = false;
+    for (size_t i = 1; i < json_array_size(all); i++)
+        late = late || is_system(json_array_get(all, i));
+    return late && !chat_takes_late_system(w);
 }
 
 static bool encode(const prompt_maker *m, const api_request *r, const json_t *all, prompt *out,
@@ -236,13 +185,15 @@ static bool encode(const prompt_maker *m, const api_request *r, const json_t *al
                           .end = r->continue_final_message  ? CHAT_GO_ON
                                  : r->add_generation_prompt ? CHAT_PROMPT
                                                             : CHAT_WHOLE };
+    const thought_format *f = m->speech->thought;
     pesc_status s = chat_write(m->chat, &talk, NULL, &out->ids, NULL);
-    if (s != PESC_OK) {
-        api_failed(e, s);
-        memcpy(e->param, "messages", sizeof "messages");
-        return false;
-    }
-    return find_thought(m, &talk, &out->thought, e);
+    if (s == PESC_OK && f)
+        s = chat_thought_state(m->chat, &talk, f->begin, f->end, &out->thought);
+    if (s == PESC_OK)
+        return true;
+    api_failed(e, s);
+    memcpy(e->param, "messages", sizeof "messages");
+    return false;
 }
 
 /* What the chosen format cannot write must not be dropped silently. */
@@ -278,6 +229,8 @@ bool conversation_encode(const prompt_maker *m, const api_request *r, prompt *ou
         good = one &&
                (json_array_append_new(all, one) == 0 || api_failed(e, fail_nomem("messages", n)));
     }
+    if (good && must_merge(m->chat, all))
+        good = merge_system(all, e);
     good = good && encode(m, r, all, out, e);
     json_decref(all);
     return good;

@@ -5,13 +5,6 @@
 #include "serve/api/api.h"
 #include "chat/chat.h"
 
-/* What the chat template has written of a thought when the answer begins. */
-typedef enum thought_state {
-    THOUGHT_FREE,   /* nothing: the model may begin with one */
-    THOUGHT_OPEN,   /* its beginning: the answer begins inside it */
-    THOUGHT_CLOSED, /* its end: there is none */
-} thought_state;
-
 typedef struct prompt {
     id_list ids;
     str text;        /* as it is echoed; only if the request echoes */

@@ -290,55 +290,16 @@ static json_t *choice_json(const choice *c, const char *key, json_t *says, size_
                      logprobs_of(c, from, c->logprobs.n), "finish_reason", finish);
 }
 
-/* The text of all parts of a kind; *n counts them. */
-static json_t *said(const choice *c, turn_kind kind, size_t *n)
-{
-    size_t parts;
-    const turn_part *p = chat_turn_parts(c->turn, &parts);
-    str all = { 0 };
-    *n = 0;
-    for (size_t i = 0; i < parts; i++)
-        if (p[i].kind == kind) {
-            str_add(&all, p[i].text.p, p[i].text.n);
-            ++*n;
-        }
-    json_t *v = json_stringn(all.p ? all.p : "", all.n);
-    str_free(&all);
-    return v;
-}
-
-static json_t *call_of(const choice *c, size_t i)
-{
-    size_t n;
-    char id[CALL_ID_ROOM];
-    const turn_part *p = &chat_turn_parts(c->turn, &n)[i];
-    choice_call_id(c, i, id);
-    return json_pack("{s:s, s:s, s:{s:s, s:s%}}", "id", id, "type", "function", "function", "name",
-                     p->name, "arguments", p->text.p ? p->text.p : "", p->text.n);
-}
-
-/* The message of a chat: content is null beside calls where the model said none. */
+/* The message of a chat. */
 json_t *response_message(const choice *c)
 {
-    size_t thoughts, contents, parts;
-    const turn_part *p = chat_turn_parts(c->turn, &parts);
-    json_t *thought = said(c, TURN_THOUGHT, &thoughts), *text = said(c, TURN_CONTENT, &contents);
-    json_t *calls = json_array();
-    for (size_t i = 0; i < parts; i++)
-        if (p[i].kind == TURN_CALL)
-            json_array_append_new(calls, call_of(c, i));
-    bool called = json_array_size(calls) > 0;
-    json_t *m = json_pack("{s:s, s:O, s:n}", "role", "assistant", "content",
-                          called && contents == 0 ? json_null() : text, "refusal");
-    if (thoughts && c->of->api.shows_thoughts) {
-        json_object_set(m, "reasoning_content", thought);
+    json_t *m = chat_turn_message(c->turn, c->of->id, (uint64_t)c->index << 32);
+    json_t *thought = json_object_get(m, "reasoning_content");
+    json_object_set_new(m, "refusal", json_null());
+    if (!c->of->api.shows_thoughts)
+        json_object_del(m, "reasoning_content");
+    else if (thought)
         json_object_set(m, "reasoning", thought);
-    }
-    if (called)
-        json_object_set(m, "tool_calls", calls);
-    json_decref(calls);
-    json_decref(thought);
-    json_decref(text);
     return m;
 }
 

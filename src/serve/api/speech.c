@@ -99,24 +99,11 @@ bool speech_open(call *c, api_error *e)
                       .one_call = r->one_call,
                       .thoughts = can_think,
                       .inside = thought == THOUGHT_OPEN };
-    c->turn.tools = r->choice == CALLS_NONE ? NULL : l.tools;
-    c->turn.thoughts = r->thoughts && (can_think || channels);
-    c->turn.inside = l.inside;
-    c->turn.one_call = r->one_call;
-    c->turn.sure = c->turn.tools && (r->choice == CALLS_REQUIRED || !s->calls->plain);
+    c->turn = turn_rules_of(&l);
+    c->turn.thoughts = c->turn.thoughts && r->thoughts;
     bool before = can_think && (l.inside || r->constraint.kind == PESC_GRAMMAR_SCHEMA);
     l.content = r->constraint.field;
     if (turn_needs_grammar(&l) && (c->turn.tools || l.tools || before || channels))
         return compile_turn(c, &l, e);
     return compile(c, &r->constraint, r->lenient, e);
-}
-
-pesc_status speech_ends(call *c)
-{
-    const pesc_model *m = c->x->srv->m;
-    const call_format *f = c->turn.speech ? c->turn.speech->calls : NULL;
-    for (size_t i = 0; f && m->tok && i < sizeof f->stops / sizeof *f->stops && f->stops[i]; i++)
-        if (tokenizer_added_id(m->tok, f->stops[i]) >= 0)
-            TRY(answer_ends_add_stops(&c->ends, m, &f->stops[i], 1));
-    return PESC_OK;
 }

@@ -6,7 +6,5 @@
 
 /* Sets c->turn and c->grammar; the prompts of the call are read. False: *e says why not. */
 bool speech_open(call *c, api_error *e);
-/* Adds control tokens that end a turn of calls. */
-pesc_status speech_ends(call *c);
 
 #endif

@@ -3,62 +3,19 @@
 
 #include <string.h>
 
-static const json_t *function_of(const json_t *tool)
-{
-    return json_object_get(tool, "function");
-}
-
 static const char *name_of(const json_t *tool)
 {
-    return json_string_value(json_object_get(function_of(tool), "name"));
-}
-
-/* ---- tools ---- */
-
-static bool is_name(const char *name)
-{
-    size_t n = strlen(name);
-    return n >= 1 && n <= API_MAX_NAME &&
-           n == strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-");
-}
-
-/* alone: no other tool has its name, so that a call says which one is meant. */
-static bool check_tool(const json_t *all, size_t i, bool alone, api_error *e)
-{
-    const json_t *tool = json_array_get(all, i), *function = function_of(tool);
-    const char *type = json_string_value(json_object_get(tool, "type")), *name = name_of(tool);
-    const json_t *parameters = json_value(function, "parameters");
-    if (!type || strcmp(type, "function") != 0 || !name)
-        return api_refuse(e, 400, NULL, "tools", "tools: tool %zu is not a function with a name",
-                          i + 1);
-    if (!is_name(name))
-        return api_refuse(e, 400, NULL, "tools",
-                          "tools: found the name \"%.80s\", expected 1 to %d letters, digits, _, - "
-                          "and .",
-                          name, API_MAX_NAME);
-    if (parameters && !json_is_object(parameters))
-        return api_refuse(e, 400, NULL, "tools",
-                          "tools: the parameters of %.80s: found %s, expected a JSON Schema", name,
-                          json_kind(parameters));
-    for (size_t k = 0; alone && k < i; k++)
-        if (strcmp(name_of(json_array_get(all, k)), name) == 0)
-            return api_refuse(e, 400, NULL, "tools", "tools: there are two of the name %.80s",
-                              name);
-    return true;
+    return json_string_value(json_object_get(json_object_get(tool, "function"), "name"));
 }
 
 bool speech_tools(api_request *r, const json_t *v, api_error *e)
 {
     size_t n = json_array_size(v);
-    if (!json_is_array(v))
-        return api_refuse(e, 400, NULL, "tools", "tools: found %s, expected an array of tools",
-                          json_kind(v));
     if (n > API_MAX_TOOLS)
         return api_refuse(e, 400, NULL, "tools", "tools: found %zu, expected at most %d", n,
                           API_MAX_TOOLS);
-    for (size_t i = 0; i < n; i++)
-        if (!check_tool(v, i, r->endpoint == API_CHAT, e))
-            return false;
+    if (tools_check(v, r->endpoint == API_CHAT) != PESC_OK)
+        return api_refuse(e, 400, NULL, "tools", "%s", pesc_last_error());
     r->tools = n ? v : NULL;
     return true;
 }
