@@ -53,8 +53,8 @@ static pesc_status old_spellings(json_t *json)
     const json_t *rotation = json_value(json, "rope_parameters");
     const json_t *full = json_value(rotation, "full_attention");
     const json_t *sliding = json_value(rotation, "sliding_attention");
-    if (full && sliding && !json_equal(full, sliding))
-        return PESC_OK; /* no older spelling says that */
+    if (full && sliding)
+        return PESC_OK; /* no older spelling says that, nor that both are the same */
     if (rotation && !json_has(json, "rope_scaling"))
         TRY(old_rope(json, full ? full : sliding ? sliding : rotation));
     json_object_del(json, "rope_parameters");
@@ -171,6 +171,11 @@ static const struct {
     FACT("final_logit_softcapping", logit_softcap),
     FACT("kv_lora_rank", kv_lora_rank),
     FACT("q_lora_rank", q_lora_rank),
+    FACT("conv_L_cache", conv_taps),
+    FACT("linear_num_key_heads", delta_k_heads),
+    FACT("linear_num_value_heads", delta_v_heads),
+    FACT("linear_key_head_dim", delta_k_dim),
+    FACT("linear_value_head_dim", delta_v_dim),
 };
 
 /* In a mixture without a plain FFN no layer has that width. */
@@ -195,6 +200,9 @@ static const char *first_difference(const config *a, const config *b)
     for (int32_t l = 0; l < a->n_layers; l++)
         if (config_layer_rope(a, l) != config_layer_rope(b, l))
             return "no_rope_layers";
+    for (int32_t l = 0; l < a->n_layers; l++)
+        if (config_layer_mixer(a, l) != config_layer_mixer(b, l))
+            return "layer_types";
     return NULL;
 }
 

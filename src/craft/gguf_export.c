@@ -7,6 +7,7 @@
 #include "base/str.h"
 #include "craft/card.h"
 #include "craft/configjson.h"
+#include "craft/gguf_layout.h"
 #include "craft/ggufkeys.h"
 #include "craft/merge.h"
 #include "craft/modelfile.h"
@@ -58,6 +59,7 @@ typedef struct job {
     gguf_vocab vocab;
     str template; /* of the vocabulary, where it is the run's */
     tensor_list list;
+    gguf_layout layout;
     gguf_writer *w;
 } job;
 
@@ -65,6 +67,7 @@ static void job_free(job *j)
 {
     gguf_writer_abort(j->w);
     tensor_list_free(&j->list);
+    gguf_layout_free(&j->layout);
     tokenizer_gguf_free(&j->vocab);
     tokenizer_close(j->tok);
     str_free(&j->template);
@@ -172,21 +175,46 @@ static dtype type_of(const job *j, const gguf_place *place, int64_t cols)
     return cols % (int64_t)dtype_block(dt) ? DT_F16 : dt;
 }
 
+/* What is done to the numbers of a row on their way to its place. */
+static void arrange(job *j, size_t i, const gguf_place *place)
+{
+    const config *c = &j->p->from.cfg;
+    const safetensors_spec *s = &j->list.specs[i];
+    const int32_t *rows = gguf_layout_rows(&j->layout, place);
+    stream_row *row = &j->list.rows[i];
+    row->plus = place->plus_one ? 1 : 0;
+    row->decay = place->decay;
+    row->columns = gguf_layout_columns(&j->layout, place);
+    if (rows) {
+        row->picked = rows;
+        row->each = s->nd > 1 ? s->ne[s->nd - 1] : 1;
+    }
+    if (place->permuted)
+        row->permute_heads = place->permuted == 'q' ? c->n_heads : c->n_kv_heads;
+}
+
+static gguf_spec spec_of(const job *j, const safetensors_spec *s, const gguf_place *place)
+{
+    bool plain = s->nd == 1 || place->row || place->conv || strstr(place->name, "_inp.") ||
+                 str_ends(place->name, ".bias");
+    gguf_spec spec = { .dt = plain ? DT_F32 : type_of(j, place, s->ne[s->nd - 1]),
+                       .nd = place->row ? 1 : s->nd };
+    memcpy(spec.name, place->name, sizeof spec.name);
+    memcpy(spec.ne, s->ne + s->nd - spec.nd, (size_t)spec.nd * sizeof *spec.ne);
+    if (place->conv && spec.nd == 3)
+        spec.ne[--spec.nd - 1] = s->ne[2];
+    return spec;
+}
+
 static pesc_status put_tensor(job *j, size_t i, size_t *next)
 {
     gguf_place place, other;
-    safetensors_spec *s = &j->list.specs[i];
-    const config *c = &j->p->from.cfg;
+    const safetensors_spec *s = &j->list.specs[i];
     if (!gguf_place_of(&place, j->arch, s->name))
         return fail(PESC_UNSUPPORTED, "%s: a GGUF file of architecture %s has no place for %s",
                     j->p->from.path, gguf_arch_name(j->arch), s->name);
-    bool plain =
-        s->nd == 1 || place.row || strstr(place.name, "_inp.") || str_ends(place.name, ".bias");
     int64_t rows = 0;
-    dtype dt = plain ? DT_F32 : type_of(j, &place, s->ne[s->nd - 1]);
-    gguf_spec spec = { .dt = dt, .nd = place.row ? 1 : s->nd };
-    memcpy(spec.name, place.name, sizeof spec.name);
-    memcpy(spec.ne, s->ne + s->nd - spec.nd, (size_t)spec.nd * sizeof *spec.ne);
+    gguf_spec spec = spec_of(j, s, &place);
     for (*next = i; *next < j->list.n; ++*next) {
         safetensors_spec *t = &j->list.specs[*next];
         bool same = *next == i ||
@@ -194,11 +222,9 @@ static pesc_status put_tensor(job *j, size_t i, size_t *next)
                      strcmp(other.name, place.name) == 0);
         if (!same)
             break;
-        t->dt = dt;
+        t->dt = spec.dt;
         rows += t->ne[0];
-        j->list.rows[*next].plus = place.plus_one ? 1 : 0;
-        if (place.permuted)
-            j->list.rows[*next].permute_heads = place.permuted == 'q' ? c->n_heads : c->n_kv_heads;
+        arrange(j, *next, &place);
     }
     if (place.joined)
         spec.ne[0] = rows;
@@ -258,6 +284,7 @@ static const char *mixture_difference(const config *a, const config *b)
            : x->score != y->score                                   ? "scoring_func"
            : x->sum_floor != y->sum_floor                           ? "moe_norm_min"
            : once != other                                          ? "norm_topk_prob"
+           : a->moe.has_bias != b->moe.has_bias                     ? "bias of the router"
            : a->moe.shared_dim != b->moe.shared_dim                 ? "shared experts"
                                                                     : NULL;
 }
@@ -347,6 +374,8 @@ static pesc_status write_file(job *j, const pesc_export_options *o)
     TRY(ggufkeys_check(c, j->arch, p->from.path));
     TRY(open_tokenizer(j, o->tokenizer));
     TRY(tensor_plan_list(&j->list, &p->plan));
+    TRY(gguf_layout_open(&j->layout, c));
+    TRY(gguf_layout_split(&j->layout, &j->list));
     TRY(name_files(j));
     TRY(gguf_writer_open(&j->w, j->file));
     TRY(put_metadata(j));

@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "base/str.h"
 #include "craft/card.h"
+#include "craft/gguf_layout.h"
 #include "craft/stream.h"
 #include "format/gguf.h"
 #include "format/gguf_write.h"
@@ -21,9 +22,10 @@ typedef struct lora_file {
     const char *name; /* of the file in the draft */
     char *path;
     gguf_writer *w;
-    stream_row *rows; /* A and B of each LoRA */
+    stream_row *rows; /* A and B of each LoRA, twice where llama.cpp has two tensors for it */
     safetensors_spec *specs;
     size_t n;
+    gguf_layout layout;
 } lora_file;
 
 /* llama.cpp multiplies by alpha / r, with one alpha for the whole file. */
@@ -34,26 +36,29 @@ static float alpha_of(const peft *adapter)
     return alpha != 0 ? alpha : (float)first->a->ne[0];
 }
 
-static void add_matrix(lora_file *f, const gguf_place *place, const weight *m, const char *tail,
-                       dtype dt)
+static void add_matrix(lora_file *f, const gguf_place *place, const weight *m, int64_t rows,
+                       const char *tail, dtype dt)
 {
     gguf_spec spec = { .dt = dt, .nd = m->nd };
     snprintf(spec.name, sizeof spec.name, "%.*s.%s", (int)sizeof spec.name - NAME_ROOM, place->name,
              tail);
     memcpy(spec.ne, m->ne, sizeof spec.ne);
+    spec.ne[0] = rows;
     gguf_put_tensor(f->w, &spec);
     f->specs[f->n] = (safetensors_spec){ .name = m->name, .dt = dt, .nd = m->nd };
-    memcpy(f->specs[f->n].ne, m->ne, sizeof spec.ne);
+    memcpy(f->specs[f->n].ne, spec.ne, sizeof spec.ne);
     f->rows[f->n++] = (stream_row){ .kind = STREAM_STORED, .stored = m };
 }
 
-static pesc_status add_lora(lora_file *f, const peft_lora *l, float alpha, dtype dt)
+/* A LoRA on a tensor of llama.cpp's. rows: of it, in the order of the tensor's; NULL: as they are.
+ */
+static pesc_status add_placed(lora_file *f, const peft_lora *l, const gguf_layout_part *at,
+                              float alpha, dtype dt)
 {
-    char name[WEIGHTS_MAX_NAME + 16];
     gguf_place place;
     const config *c = &f->p->from.cfg;
-    snprintf(name, sizeof name, "%s.weight", l->module);
-    if (!gguf_place_of(&place, f->arch, name) || strlen(place.name) + NAME_ROOM > sizeof place.name)
+    if (!gguf_place_of(&place, f->arch, at->name) ||
+        strlen(place.name) + NAME_ROOM > sizeof place.name)
         return fail(PESC_UNSUPPORTED,
                     "%s: a GGUF file of architecture %s has no place for a LoRA on %s",
                     f->p->from.path, gguf_arch_name(f->arch), l->module);
@@ -62,16 +67,32 @@ static pesc_status add_lora(lora_file *f, const peft_lora *l, float alpha, dtype
                     "%s: has a LoRA on a single expert (%s), which a GGUF LoRA has no place for; "
                     "write the whole model: pesc export --to gguf",
                     f->p->from.path, l->module);
-    add_matrix(f, &place, l->a, "lora_a", dt);
-    add_matrix(f, &place, l->b, "lora_b", dt);
+    const int32_t *rows = at->rows ? at->rows : gguf_layout_rows(&f->layout, &place);
+    add_matrix(f, &place, l->a, l->a->ne[0], "lora_a", dt);
+    f->rows[f->n - 1].columns = gguf_layout_columns(&f->layout, &place);
+    add_matrix(f, &place, l->b, at->rows ? at->n : l->b->ne[0], "lora_b", dt);
     stream_row *b = &f->rows[f->n - 1];
     float own = l->scale * (float)l->a->ne[0];
+    b->picked = own != 0 ? rows : NULL;
+    b->each = l->b->ne[1];
     b->times = own != alpha ? own / alpha : 0;
     if (own == 0)
         b->kind = STREAM_ZERO;
     if (place.permuted)
         b->permute_heads = place.permuted == 'q' ? c->n_heads : c->n_kv_heads;
     return PESC_OK;
+}
+
+static pesc_status add_lora(lora_file *f, const peft_lora *l, float alpha, dtype dt)
+{
+    gguf_layout_part parts[2] = { 0 };
+    char name[WEIGHTS_MAX_NAME + 16];
+    snprintf(name, sizeof name, "%s.weight", l->module);
+    bool two = gguf_layout_parts(&f->layout, name, parts);
+    if (!two)
+        snprintf(parts[0].name, sizeof parts[0].name, "%.120s", name);
+    TRY(add_placed(f, l, &parts[0], alpha, dt));
+    return two ? add_placed(f, l, &parts[1], alpha, dt) : PESC_OK;
 }
 
 static pesc_status put_metadata(lora_file *f, float alpha)
@@ -132,8 +153,9 @@ static pesc_status write_file(lora_file *f, const peft *adapter, dtype dt)
                     f->p->from.path, c->fam->name);
     if (adapter->n == 0)
         return fail(PESC_USAGE, "%s: has no matrices", adapter->dir);
-    f->rows = mem_alloc(adapter->n * 2, sizeof *f->rows);
-    f->specs = mem_alloc(adapter->n * 2, sizeof *f->specs);
+    TRY(gguf_layout_open(&f->layout, c));
+    f->rows = mem_alloc(adapter->n * 4, sizeof *f->rows); /* in_proj_qkvz is two */
+    f->specs = mem_alloc(adapter->n * 4, sizeof *f->specs);
     f->path = io_join(f->p->dir, f->name);
     if (!f->rows || !f->specs || !f->path)
         return fail_nomem(f->name, adapter->n * sizeof *f->rows);
@@ -156,6 +178,7 @@ pesc_status gguf_lora_write(target_model *p, const peft *adapter, dtype dt)
     if (s == PESC_OK)
         p->last = f.name;
     gguf_writer_abort(f.w);
+    gguf_layout_free(&f.layout);
     mem_free(f.rows);
     mem_free(f.specs);
     mem_free(f.path);

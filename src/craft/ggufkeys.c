@@ -67,14 +67,76 @@ static void put_scales(const keys *k, const config *c)
         put_real(k, "attention.temperature_scale", c->q_scale_beta);
 }
 
+static int32_t is_recurrent(const void *c, int32_t layer)
+{
+    return config_layer_mixer(c, layer) != MIXER_ATTENTION;
+}
+
+/* Which layers have attention: every so many, or a list. */
+static void put_recurrent(const keys *k, const config *c)
+{
+    bool regular = true;
+    int32_t interval = 1;
+    while (interval <= c->n_layers && is_recurrent(c, interval - 1))
+        interval++;
+    for (int32_t l = 0; l < c->n_layers; l++)
+        regular = regular && is_recurrent(c, l) == ((l + 1) % interval != 0);
+    if (regular)
+        put_int(k, "full_attention_interval", interval);
+    else
+        gguf_put_bools(k->w, key_of(k, "attention.recurrent_layers").text, is_recurrent, c,
+                       c->n_layers);
+}
+
+/* Which pairs turn by time, height and width: a third each, in the order of what is left over. */
+static int32_t section(const void *c, int32_t i)
+{
+    const int32_t pairs = config_rot_dim(c) / 2;
+    return i < 3 ? (pairs + 2 - i) / 3 : 0;
+}
+
+/* A convolution or a delta net in the place of attention. llama.cpp looks for
+ * rope.dimension_sections, though a text has one position. */
+static void put_mixers(const keys *k, const config *c)
+{
+    if (c->recurrent == MIXER_CONV)
+        put_int(k, "shortconv.l_cache", c->conv_taps);
+    if (c->recurrent != MIXER_DELTA)
+        return;
+    put_int(k, "ssm.conv_kernel", c->conv_taps);
+    put_int(k, "ssm.group_count", c->delta_k_heads);
+    put_int(k, "ssm.time_step_rank", c->delta_v_heads);
+    put_int(k, "ssm.state_size", c->delta_k_dim);
+    put_int(k, "ssm.inner_size", config_delta_values(c));
+    put_recurrent(k, c);
+    if (!c->delta_grouped)
+        gguf_put_i32s(k->w, key_of(k, "rope.dimension_sections").text, section, c, 4);
+}
+
+static int32_t kv_heads_of(const void *c, int32_t layer)
+{
+    return is_recurrent(c, layer) ? 0 : config_kv_heads(c);
+}
+
+/* One number, or 0 for layers with a convolution. */
+static void put_kv_heads(const keys *k, const config *c)
+{
+    if (c->recurrent == MIXER_CONV)
+        gguf_put_i32s(k->w, key_of(k, "attention.head_count_kv").text, kv_heads_of, c, c->n_layers);
+    else
+        put_int(k, "attention.head_count_kv", config_kv_heads(c));
+}
+
 static void put_sizes(const keys *k, const config *c)
 {
     put_int(k, "context_length", c->context);
     put_int(k, "embedding_length", c->dim);
     put_int(k, "block_count", c->n_layers);
-    put_int(k, "feed_forward_length", c->ffn_halved ? 2 * c->ffn_dim : c->ffn_dim);
+    if (c->ffn_dim)
+        put_int(k, "feed_forward_length", c->ffn_halved ? 2 * c->ffn_dim : c->ffn_dim);
     put_int(k, "attention.head_count", c->n_heads);
-    put_int(k, "attention.head_count_kv", config_kv_heads(c));
+    put_kv_heads(k, c);
+    put_mixers(k, c);
     put_int(k, "attention.key_length", config_qk_dim(c));
     put_int(k, "attention.value_length", config_v_dim(c));
     put_real(k, "attention.layer_norm_rms_epsilon", c->norm_eps);
@@ -164,6 +226,8 @@ static const char *unsaid(const config *c)
                    : c->sinks                              ? ACT_CLAMPED
                                                            : ACT_SILU))
         return "hidden_act";
+    if (c->conv_bias)
+        return "conv_bias";
     if (c->moe.kind == EXPERT_LORA)
         return "mixture of LoRA";
     return NULL;
@@ -174,6 +238,16 @@ pesc_status ggufkeys_check(const config *c, const struct gguf_arch *arch, const 
     const char *what = has_window(c) && !gguf_arch_windows(arch) ? "sliding_window" : unsaid(c);
     return what ? fail(PESC_UNSUPPORTED, "%s: a GGUF file has no place for its %s", path, what)
                 : PESC_OK;
+}
+
+/* llama.cpp reads the theta of layers with a window for Gemma alone. */
+static void notice_thetas(const config *c, const char *path)
+{
+    const float all = c->ropes[0].theta, windowed = c->ropes[1].theta;
+    if (has_window(c) && c->n_ropes > 1 && c->norm_shift == 0 && windowed != all)
+        log_notice("%s: its layers with a window rotate with theta %g, and llama.cpp rotates all "
+                   "layers of %s with %g",
+                   path, (double)windowed, c->fam->name, (double)all);
 }
 
 /* llama.cpp knows some windows by the architecture alone. */
@@ -201,13 +275,34 @@ static void notice_windows(const config *c, const char *path)
     }
 }
 
+/* What llama.cpp has no key for, or does not read, in layers without attention and beside them. */
+static void notice_mixers(const config *c, const char *path)
+{
+    if (c->recurrent == MIXER_DELTA && c->delta_k_dim != c->delta_v_dim)
+        log_notice("%s: llama.cpp loads a %s model only where the heads of keys and values in its "
+                   "delta nets are as wide, which are %d and %d here",
+                   path, c->fam->name, c->delta_k_dim, c->delta_v_dim);
+    if (c->recurrent != MIXER_CONV || c->moe.kind != EXPERT_FFN)
+        return;
+    if (c->moe.topk.scale != 1)
+        log_notice("%s: its routed_scaling_factor is %g, and llama.cpp computes %s without one",
+                   path, (double)c->moe.topk.scale, c->fam->name);
+    if (!c->moe.has_bias)
+        log_notice("%s: its use_expert_bias is false, and llama.cpp loads %s only with one", path,
+                   c->fam->name);
+}
+
 /* What llama.cpp assumes of an architecture, whatever the file says. */
 void ggufkeys_notice(const config *c, const char *path)
 {
     static const struct {
         const char *model_type;
         bool renormalise;
-    } assumed[] = { { "qwen2_moe", false }, { "olmoe", false }, { "qwen3_moe", true } };
+    } assumed[] = { { "qwen2_moe", false },
+                    { "olmoe", false },
+                    { "qwen3_moe", true },
+                    { "qwen3_next", true },
+                    { "lfm2_moe", true } };
     if (c->moe.kind == EXPERT_ADAPTER) {
         log_notice("%s: has adapters (PESC): only pesc reads a GGUF file of architecture camelidae",
                    path);
@@ -221,13 +316,16 @@ void ggufkeys_notice(const config *c, const char *path)
                        assumed[i].renormalise ? "true" : "false");
     bool dense = false;
     for (int32_t l = 0; l < c->n_layers; l++)
-        dense |= c->moe.kind == EXPERT_FFN && !config_mla(c) && !config_layer_sparse(c, l);
+        dense |= c->moe.kind == EXPERT_FFN && l >= c->first_sparse &&
+                 !(c->moe.has_bias && c->sparse_shift) && !config_layer_sparse(c, l);
     if (dense)
         log_notice("%s: some of its layers have a plain FFN, which llama.cpp does not load in %s",
                    path, c->fam->name);
     if (config_mla(c) && !c->q_lora_rank && c->n_layers != 27)
         log_notice("%s: llama.cpp loads a %s model without q_lora_rank only when it has 27 layers",
                    path, c->fam->name);
+    notice_mixers(c, path);
+    notice_thetas(c, path);
     notice_windows(c, path);
 }
 

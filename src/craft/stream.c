@@ -10,6 +10,7 @@
 #include "tensor/bf16.h"
 #include "tensor/nf4.h"
 
+#include <math.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <xxhash.h>
@@ -39,7 +40,7 @@ typedef struct streamer {
     float *f32;             /* the piece of the tensor in hand */
     void *out;              /* the same, encoded */
     int64_t cap;            /* elements of both */
-    float *head;            /* rows of one head, while they are permuted */
+    float *head;            /* rows of one head, or one row, while they are permuted */
     atomic_bool bad;        /* a number that no block format holds was met */
     float *a, *b;           /* of its LoRA */
     float *source;          /* rows of stored matrices, before they are cut or added up */
@@ -153,7 +154,8 @@ static bool as_it_is(const stream_row *r, dtype dt)
 {
     return r->kind == STREAM_STORED && r->stored->dt == dt && r->stored->unpermute_heads == 0 &&
            r->through == DT_F32 && !r->lora && !r->permute_heads && !r->join && r->plus == 0 &&
-           r->times == 0 && !r->cut.cols && !r->mean && !r->redraw.n && !r->picked;
+           r->times == 0 && !r->cut.cols && !r->mean && !r->redraw.n && !r->picked && !r->columns &&
+           !r->decay;
 }
 
 static pesc_status copy(streamer *st, const weight *w, uint64_t total)
@@ -199,7 +201,7 @@ static pesc_status prepare(streamer *st, const stream_row *r, int64_t unit, int6
         if (!st->f32 || !st->out)
             return fail_nomem("writing a model", (size_t)*chunk * sizeof *st->f32);
     }
-    if (r->permute_heads && !(st->head = mem_alloc((size_t)unit, sizeof *st->head)))
+    if ((r->permute_heads || r->columns) && !(st->head = mem_alloc((size_t)unit, sizeof *st->head)))
         return fail_nomem("writing a model", (size_t)unit * sizeof *st->head);
     if (r->through == DT_NF4)
         TRY(quantise(st, r));
@@ -260,10 +262,24 @@ static pesc_status produce_cut(streamer *st, const piece_job *j)
 static pesc_status produce_picked(streamer *st, const piece_job *j)
 {
     const stream_row *r = j->row;
-    for (int64_t at = 0; at < j->n; at += r->each)
-        TRY(weights_read_f32(r->stored, r->picked[(j->first + at) / r->each] * r->each, r->each,
-                             st->f32 + at));
+    for (int64_t at = 0; at < j->n; at += r->each) {
+        int64_t from = r->picked[(j->first + at) / r->each] * r->each;
+        TRY(read_held(st, r, from, r->each, st->f32 + at));
+        if (r->lora)
+            TRY(fold(st, r->lora, st->f32 + at, from / j->cols, r->each / j->cols));
+    }
+    for (int64_t i = 0; r->times != 0 && i < j->n; i++)
+        st->f32[i] *= r->times;
     return PESC_OK;
+}
+
+static void pick_columns(streamer *st, const piece_job *j)
+{
+    for (float *x = st->f32; x < st->f32 + j->n; x += j->cols) {
+        for (int64_t i = 0; i < j->cols; i++)
+            st->head[i] = x[j->row->columns[i]];
+        memcpy(x, st->head, (size_t)j->cols * sizeof *x);
+    }
 }
 
 static pesc_status produce_mean(streamer *st, const piece_job *j)
@@ -305,6 +321,10 @@ static pesc_status produce(streamer *st, const piece_job *j)
         : r->mean   ? produce_mean(st, j)
         : r->picked ? produce_picked(st, j)
                     : produce_whole(st, j));
+    if (r->columns)
+        pick_columns(st, j);
+    for (int64_t i = 0; r->decay && i < j->n; i++)
+        st->f32[i] = -expf(st->f32[i]);
     if (r->redraw.n)
         redraw_apply(&r->redraw, st->redrawn, st->moments,
                      (redraw_rows){ st->f32, j->first / j->cols, j->n / j->cols, j->cols });

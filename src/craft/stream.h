@@ -39,9 +39,11 @@ typedef struct stream_row {
     const stream_part *mean; /* the tensor is the mean of these; NULL: it is not */
     int32_t n_mean;
     redraw_rule redraw;
-    const int32_t *picked; /* stored experts, in the order of the tensor's; NULL: all */
-    int64_t each;          /* elements of one expert, with `picked` */
-    rng_key key;           /* uniform: (2 u - 1) * bound, u the key's numbers */
+    const int32_t *picked;  /* stored experts or rows, in the order of the tensor's; NULL: all */
+    int64_t each;           /* elements of one of them, with `picked` */
+    const int32_t *columns; /* stored columns, in the order of the tensor's; NULL: as they are */
+    bool decay;             /* -exp of the numbers is written */
+    rng_key key;            /* uniform: (2 u - 1) * bound, u the key's numbers */
     float bound;
     int64_t repeat;          /* uniform: so many rows side by side have the numbers of one row */
     dtype through;           /* nf4 or bf16: stored numbers are rounded so first; f32: not */

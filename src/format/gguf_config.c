@@ -12,7 +12,10 @@ typedef enum kind { INT, REAL, BOOL } kind;
 #define QWEN_MOE (ARCH_QWEN2MOE | ARCH_QWEN3MOE)
 #define SINCE_2024                                                                                 \
     (ARCH_DEEPSEEK | ARCH_DOTS1 | ARCH_GLM4MOE | ARCH_ERNIEMOE | ARCH_AFMOE | ARCH_BAILING2)
-#define NUM_EXPERTS (QWEN_MOE | ARCH_OLMOE | ARCH_PESC | SINCE_2024 | ARCH_HUNYUANMOE | ARCH_GPTOSS)
+#define DELTA_MOE (ARCH_QWEN35MOE | ARCH_QWEN3NEXT)
+#define NUM_EXPERTS                                                                                \
+    (QWEN_MOE | ARCH_OLMOE | ARCH_PESC | SINCE_2024 | ARCH_HUNYUANMOE | ARCH_GPTOSS |              \
+     ARCH_LFM2MOE | DELTA_MOE)
 #define LOCAL_EXPERTS (ARCH_MIXTRAL | ARCH_MINIMAX | ARCH_GRANITEMOE)
 #define MIXTURES ((NUM_EXPERTS & ~ARCH_PESC) | LOCAL_EXPERTS | ARCH_DEEPSEEK2)
 #define ROUTED (ARCH_DEEPSEEK2 | ARCH_DOTS1 | ARCH_GLM4MOE | ARCH_BAILING2)
@@ -33,8 +36,16 @@ static const struct row {
 } rows[] = {
     { "context_length", "max_position_embeddings", INT, ANY, NEED },
     { "embedding_length", "hidden_size", INT, ANY, NEED },
-    { "feed_forward_length", "intermediate_size", INT, ANY, NEED },
-    { "attention.layer_norm_rms_epsilon", "rms_norm_eps", REAL, ANY, NEED },
+    { "feed_forward_length", "intermediate_size", INT, ANY & ~DELTA_MOE, NEED },
+    { "feed_forward_length", "intermediate_size", INT, DELTA_MOE, ZERO },
+    { "attention.layer_norm_rms_epsilon", "rms_norm_eps", REAL, ANY & ~ARCH_LFM2S, NEED },
+    { "attention.layer_norm_rms_epsilon", "norm_eps", REAL, ARCH_LFM2S, NEED },
+    { "shortconv.l_cache", "conv_L_cache", INT, ARCH_LFM2S, NEED },
+    { "ssm.conv_kernel", "linear_conv_kernel_dim", INT, ARCH_DELTAS, NEED },
+    { "ssm.group_count", "linear_num_key_heads", INT, ARCH_DELTAS, NEED },
+    { "ssm.time_step_rank", "linear_num_value_heads", INT, ARCH_DELTAS, NEED },
+    { "ssm.state_size", "linear_key_head_dim", INT, ARCH_DELTAS, NEED },
+    { "full_attention_interval", "full_attention_interval", INT, ARCH_DELTAS, 0 },
     { "attention.sliding_window", "sliding_window", INT,
       ARCH_LLAMA | ARCH_PESC | ARCH_WINDOWS | ARCH_PHI3, 0 },
     { "attention.sliding_window_pattern", "sliding_window_pattern", INT, ARCH_GEMMA3 | ARCH_EXAONE4,
@@ -54,13 +65,13 @@ static const struct row {
     { "expert_used_count", "num_experts_per_tok", INT, MIXTURES, NEED },
     { "expert_used_count", "topk", INT, ARCH_PESC, NEED },
     { "expert_feed_forward_length", "moe_intermediate_size", INT,
-      QWEN_MOE | ARCH_DEEPSEEK2 | SINCE_2024, NEED },
-    { "expert_shared_feed_forward_length", "shared_expert_intermediate_size", INT, ARCH_QWEN2MOE,
-      NEED },
+      QWEN_MOE | ARCH_DEEPSEEK2 | SINCE_2024 | ARCH_LFM2MOE | DELTA_MOE, NEED },
+    { "expert_shared_feed_forward_length", "shared_expert_intermediate_size", INT,
+      ARCH_QWEN2MOE | DELTA_MOE, NEED },
     { "expert_shared_feed_forward_length", "shared_intermediate_size", INT, ARCH_GRANITEMOE, 0 },
-    { "expert_weights_norm", "norm_topk_prob", BOOL, QWEN_MOE | ARCH_OLMOE | ROUTED | ARCH_DEEPSEEK,
-      0 },
-    { "expert_weights_scale", "routed_scaling_factor", REAL, ROUTED, 0 },
+    { "expert_weights_norm", "norm_topk_prob", BOOL,
+      QWEN_MOE | ARCH_OLMOE | ROUTED | ARCH_DEEPSEEK | ARCH_LFM2MOE | ARCH_QWEN3NEXT, 0 },
+    { "expert_weights_scale", "routed_scaling_factor", REAL, ROUTED | ARCH_LFM2MOE, 0 },
     { "expert_weights_scale", "route_scale", REAL, ARCH_AFMOE, 0 },
     { "expert_shared_count", "n_shared_experts", INT,
       ARCH_DEEPSEEK2 | ARCH_DEEPSEEK | ARCH_DOTS1 | ARCH_GLM4MOE, NONE },
@@ -69,7 +80,7 @@ static const struct row {
     { "expert_group_count", "n_group", INT, ROUTED, 0 },
     { "expert_group_used_count", "topk_group", INT, ROUTED, 0 },
     { "leading_dense_block_count", "first_k_dense_replace", INT, ROUTED | ARCH_DEEPSEEK, ZERO },
-    { "leading_dense_block_count", "num_dense_layers", INT, ARCH_AFMOE, ZERO },
+    { "leading_dense_block_count", "num_dense_layers", INT, ARCH_AFMOE | ARCH_LFM2MOE, ZERO },
     { "leading_dense_block_count", "moe_layer_start_index", INT, ARCH_ERNIEMOE, ZERO },
     { "interleave_moe_layer_step", "moe_layer_interval", INT, ARCH_ERNIEMOE, 0 },
     { "attention.q_lora_rank", "q_lora_rank", INT, ARCH_DEEPSEEK2, NONE },
@@ -117,6 +128,27 @@ static int64_t int_of(const json_t *config, const char *key)
 
 /* ---- sizes ---- */
 
+/* One number a layer: 0 where it has a convolution. */
+static pesc_status kv_heads(const gguf *g, const char *key, int64_t n_layers, int64_t *out)
+{
+    int64_t *each = mem_zalloc((size_t)n_layers, sizeof *each);
+    if (!each)
+        return fail_nomem(g->path, (size_t)n_layers * sizeof *each);
+    pesc_status s = gguf_get_layers(g, key, n_layers, each);
+    *out = 1;
+    for (int64_t i = 0; s == PESC_OK && i < n_layers; i++) {
+        bool other = each[i] && *out != 1 && each[i] != *out;
+        if (each[i] < 0 || each[i] > INT32_MAX || other)
+            s = fail(PESC_UNSUPPORTED,
+                     "%s: %s: layer %lld has %lld heads; pesc reads models whose layers have 0, or "
+                     "all as many",
+                     g->path, key, (long long)i, (long long)each[i]);
+        *out = each[i] ? each[i] : *out;
+    }
+    mem_free(each);
+    return s;
+}
+
 pesc_status gguf_config_sizes(const gguf *g, const gguf_arch *a, gguf_sizes *out)
 {
     gguf_range one = { .required = true, .min = 1, .max = INT32_MAX };
@@ -125,10 +157,17 @@ pesc_status gguf_config_sizes(const gguf *g, const gguf_arch *a, gguf_sizes *out
     if ((uint64_t)out->layers > g->n_tensors)
         return fail(PESC_FORMAT, "%s: %s: found %lld layers, but the file has only %zu tensors",
                     g->path, key.text, (long long)out->layers, g->n_tensors);
-    one.n_layers = out->layers;
+    const int64_t all = out->layers;
+    key = gguf_arch_key(a, "nextn_predict_layers");
+    out->predicting = 0;
+    TRY(gguf_get_int(g, key.text, (gguf_range){ .max = all - 1 }, &out->predicting));
+    out->layers -= out->predicting;
+    one.n_layers = all;
     key = gguf_arch_key(a, "attention.head_count");
     TRY(gguf_get_int(g, key.text, one, &out->heads));
     key = gguf_arch_key(a, "attention.head_count_kv");
+    if (a->bit & ARCH_LFM2S)
+        return kv_heads(g, key.text, all, &out->kv_heads);
     one.required = false;
     out->kv_heads = out->heads;
     TRY(gguf_get_int(g, key.text, one, &out->kv_heads));
@@ -156,8 +195,38 @@ static pesc_status put_sizes(json_t *config, const gguf *g, const gguf_arch *a, 
     TRY(gguf_config_put(config, "num_key_value_heads", json_integer(z->kv_heads)));
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (rows[i].archs & a->bit)
-            TRY(put_row(config, g, a, &rows[i], z->layers));
+            TRY(put_row(config, g, a, &rows[i], z->layers + z->predicting));
     return PESC_OK;
+}
+
+/* ---- kinds of layers ---- */
+
+/* Which layers have attention: those with heads of keys, or those that are not said to be
+ * recurrent. Without such a list full_attention_interval says it. */
+static pesc_status put_layer_types(json_t *config, const gguf *g, const gguf_arch *a,
+                                   const gguf_sizes *z)
+{
+    const bool conv = a->bit & ARCH_LFM2S;
+    const int64_t n = z->layers + z->predicting;
+    gguf_key key =
+        gguf_arch_key(a, conv ? "attention.head_count_kv" : "attention.recurrent_layers");
+    if (!(a->bit & (ARCH_LFM2S | ARCH_DELTAS)) || !gguf_find(g, key.text))
+        return PESC_OK;
+    int64_t *each = mem_zalloc((size_t)n, sizeof *each);
+    json_t *list = json_array();
+    bool fine = each && list;
+    pesc_status s = fine ? gguf_get_layers(g, key.text, n, each) : PESC_OK;
+    for (int64_t i = 0; fine && i < z->layers; i++) {
+        bool attention = conv ? each[i] != 0 : each[i] == 0;
+        const char *type = attention ? "full_attention" : conv ? "conv" : "linear_attention";
+        fine = json_array_append_new(list, json_string(type)) == 0;
+    }
+    mem_free(each);
+    if (!fine || s != PESC_OK) {
+        json_decref(list);
+        return s != PESC_OK ? s : fail_nomem(g->path, (size_t)n);
+    }
+    return gguf_config_put(config, "layer_types", list);
 }
 
 /* ---- heads ---- */
@@ -283,7 +352,7 @@ static pesc_status put_mixture(json_t *config, const gguf *g, const gguf_arch *a
 {
     enum { SOFTMAX = 1, SIGMOID = 2, SOFTMAX_OF_CHOSEN = 3 };
     const gguf_archs sigmoid =
-        ARCH_DOTS1 | ARCH_GLM4MOE | ARCH_MINIMAX | ARCH_AFMOE | ARCH_BAILING2;
+        ARCH_DOTS1 | ARCH_GLM4MOE | ARCH_MINIMAX | ARCH_AFMOE | ARCH_BAILING2 | ARCH_LFM2MOE;
     int64_t expected = a->bit & sigmoid        ? SIGMOID
                        : a->bit == ARCH_GPTOSS ? SOFTMAX_OF_CHOSEN
                                                : SOFTMAX;
@@ -298,7 +367,7 @@ static pesc_status put_mixture(json_t *config, const gguf *g, const gguf_arch *a
     TRY(gguf_get_int(g, gguf_arch_key(a, "expert_count").text, r, &experts));
     r.max = experts;
     TRY(gguf_get_int(g, gguf_arch_key(a, "expert_used_count").text, r, &used));
-    if (a->bit & (QWEN_MOE | ARCH_PESC))
+    if (a->bit & (QWEN_MOE | ARCH_PESC | ARCH_QWEN3NEXT))
         TRY(put_plain_layers(config, g, a, n_layers));
     if (a->bit == ARCH_PESC)
         TRY(put_adapters(config, g, a));
@@ -383,6 +452,12 @@ static const char *type_of(const json_t *config, const gguf *g, const gguf_arch 
     return window ? "sparsetral" : a->model_type;
 }
 
+static bool text_ends(gguf_text t, const char *end)
+{
+    size_t n = strlen(end);
+    return t.n >= n && memcmp(t.p + t.n - n, end, n) == 0;
+}
+
 /* The key by which a family says that queries, keys and values have biases, and outputs. */
 static pesc_status put_biases(json_t *config, const gguf *g, const gguf_arch *a)
 {
@@ -395,12 +470,14 @@ static pesc_status put_biases(json_t *config, const gguf *g, const gguf_arch *a)
         { ARCH_BAILING2, "use_qkv_bias", "use_bias" },
         { ARCH_GRANITE | ARCH_GRANITEMOE | ARCH_SMOLLM3 | ARCH_OLMO2 | ARCH_GLM4 | ARCH_GLM4MOE |
               ARCH_DOTS1 | ARCH_HUNYUAN | ARCH_HUNYUANMOE | ARCH_DEEPSEEK | ARCH_GEMMAS |
-              ARCH_GPTOSS | ARCH_AFMOE,
+              ARCH_GPTOSS | ARCH_AFMOE | ARCH_DELTAS,
           "attention_bias", NULL },
     };
     bool qkv =
         gguf_tensor_find(g, "blk.0.attn_q.bias") || gguf_tensor_find(g, "blk.0.attn_qkv.bias");
     bool o = gguf_tensor_find(g, "blk.0.attn_output.bias") != NULL;
+    for (size_t i = 0; a->bit & ARCH_DELTAS && i < g->n_tensors; i++)
+        qkv = qkv || text_ends(g->tensors[i].name, ".attn_q.bias"); /* not all have attention */
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
         if (keys[i].archs & a->bit) {
             TRY(gguf_config_put(config, keys[i].qkv, json_boolean(qkv)));
@@ -426,6 +503,19 @@ static pesc_status put_assumed(json_t *config, const gguf *g, const gguf_arch *a
         TRY(gguf_config_put(config, "sliding_window", json_null()));
     if (a->bit == ARCH_AFMOE)
         TRY(gguf_config_put(config, "mup_enabled", json_true()));
+    if (a->bit & ARCH_LFM2S)
+        TRY(gguf_config_put(config, "block_auto_adjust_ff_dim", json_false()));
+    if (a->bit == ARCH_LFM2MOE) {
+        bool any = false;
+        for (size_t i = 0; i < g->n_tensors; i++)
+            any = any || text_ends(g->tensors[i].name, ".exp_probs_b.bias");
+        TRY(gguf_config_put(config, "use_expert_bias", json_boolean(any)));
+    }
+    if (a->bit & ARCH_DELTAS) {
+        gguf_arranging delta;
+        TRY(gguf_arrange_open(&delta, g, a));
+        TRY(gguf_config_put(config, "linear_value_head_dim", json_integer(delta.d.v_dim)));
+    }
     if (a->bit == ARCH_GLM4MOE)
         TRY(gguf_config_put(config, "use_qk_norm",
                             json_boolean(gguf_tensor_find(g, "blk.0.attn_q_norm.weight"))));
@@ -475,6 +565,7 @@ static pesc_status fill_config(json_t *config, const gguf *g)
     TRY(gguf_arch_of(&a, g));
     TRY(gguf_config_sizes(g, a, &z));
     TRY(put_sizes(config, g, a, &z));
+    TRY(put_layer_types(config, g, a, &z));
     TRY(put_attention(config, g, a, &z));
     if (a->experts)
         TRY(put_mixture(config, g, a, z.layers));

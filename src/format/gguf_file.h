@@ -8,6 +8,7 @@
 
 #include "base/io.h"
 #include "format/gguf.h"
+#include "format/gguf_delta.h"
 #include "tensor/dtype.h"
 
 typedef enum gguf_type {
@@ -89,6 +90,8 @@ pesc_status gguf_get_int(const gguf *g, const char *key, gguf_range r, int64_t *
 pesc_status gguf_get_real(const gguf *g, const char *key, bool required, double *out);
 pesc_status gguf_get_bool(const gguf *g, const char *key, bool *out);
 pesc_status gguf_get_text(const gguf *g, const char *key, bool required, gguf_text *out);
+/* A number or a truth value a layer, or one for all; nothing where the key is absent. */
+pesc_status gguf_get_layers(const gguf *g, const char *key, int64_t n_layers, int64_t *out);
 
 /* The architectures pesc reads, one bit each for the tables of names and keys. */
 typedef uint64_t gguf_archs;
@@ -124,12 +127,24 @@ typedef uint64_t gguf_archs;
 #define ARCH_AFMOE (UINT64_C(1) << 29)
 #define ARCH_BAILING2 (UINT64_C(1) << 30)
 #define ARCH_QWEN (UINT64_C(1) << 31)
+#define ARCH_LFM2 (UINT64_C(1) << 32)
+#define ARCH_LFM2MOE (UINT64_C(1) << 33)
+#define ARCH_QWEN35 (UINT64_C(1) << 34)
+#define ARCH_QWEN35MOE (UINT64_C(1) << 35)
+#define ARCH_QWEN3NEXT (UINT64_C(1) << 36)
 #define ARCH_ANY UINT64_MAX
+/* Layers with a short convolution; with a gated delta net, in two of whose architectures the heads
+ * of the values are in another order (gguf_delta.h). */
+#define ARCH_LFM2S (ARCH_LFM2 | ARCH_LFM2MOE)
+#define ARCH_TILED (ARCH_QWEN35 | ARCH_QWEN35MOE)
+#define ARCH_DELTAS (ARCH_TILED | ARCH_QWEN3NEXT)
 /* Whose norms are stored with 1 added, and whose window some layers have. */
 #define ARCH_GEMMAS (ARCH_GEMMA2 | ARCH_GEMMA3)
+#define ARCH_SHIFTED (ARCH_GEMMAS | ARCH_DELTAS)
 #define ARCH_WINDOWS (ARCH_GEMMAS | ARCH_OLMO2 | ARCH_EXAONE4 | ARCH_GPTOSS | ARCH_AFMOE)
 /* A part of whose heads rotates. */
-#define ARCH_PARTIAL (ARCH_PHI3 | ARCH_GLM4 | ARCH_GLM4MOE | ARCH_MINIMAX | ARCH_BAILING2)
+#define ARCH_PARTIAL                                                                               \
+    (ARCH_PHI3 | ARCH_GLM4 | ARCH_GLM4MOE | ARCH_MINIMAX | ARCH_BAILING2 | ARCH_DELTAS)
 
 typedef struct gguf_arch {
     const char *name; /* general.architecture */
@@ -150,6 +165,7 @@ gguf_key gguf_arch_key(const gguf_arch *a, const char *key);
 /* Facts that both the configuration and the weights need. */
 typedef struct gguf_sizes {
     int64_t layers, heads, kv_heads;
+    int64_t predicting; /* layers of multi-token prediction after these, which are not read */
 } gguf_sizes;
 pesc_status gguf_config_sizes(const gguf *g, const gguf_arch *a, gguf_sizes *out);
 
@@ -162,15 +178,21 @@ pesc_status gguf_rope(json_t *config, const gguf *g, const gguf_arch *a, double 
 
 /* A tensor's name, translated. */
 enum {
-    NAME_QUERY = 1 << 0,   /* rows may be permuted, by the heads of the queries */
-    NAME_KEY = 1 << 1,     /* the same, by those of the keys */
-    NAME_ROW = 1 << 2,     /* a matrix of one row, stored as a vector */
-    NAME_SKIP = 1 << 3,    /* not a weight */
-    NAME_STACKED = 1 << 4, /* all experts of a layer in one tensor */
-    NAME_ROUTER = 1 << 5,  /* its layer is sparse */
-    NAME_BARE = 1 << 6,    /* Hugging Face's name has no ".weight" or ".bias"; GGUF's is whole */
-    NAME_JOINED = 1 << 7,  /* rows of several tensors; how it is written alone */
-    NAME_NORM = 1 << 8,    /* of Gemma stored with 1 added */
+    NAME_QUERY = 1 << 0,    /* rows may be permuted, by the heads of the queries */
+    NAME_KEY = 1 << 1,      /* the same, by those of the keys */
+    NAME_ROW = 1 << 2,      /* a matrix of one row, stored as a vector */
+    NAME_SKIP = 1 << 3,     /* not a weight */
+    NAME_STACKED = 1 << 4,  /* all experts of a layer in one tensor */
+    NAME_ROUTER = 1 << 5,   /* its layer is sparse */
+    NAME_BARE = 1 << 6,     /* Hugging Face's name has no ".weight" or ".bias"; GGUF's is whole */
+    NAME_JOINED = 1 << 7,   /* rows of several tensors; how it is written alone */
+    NAME_NORM = 1 << 8,     /* of some architectures stored with 1 added */
+    NAME_CONV = 1 << 9,     /* of a convolution: without the dimension of 1 in the middle */
+    NAME_QKV = 1 << 10,     /* rows of a delta net's queries, keys and values */
+    NAME_VALUES = 1 << 11,  /* rows of its values */
+    NAME_HEADS = 1 << 12,   /* rows of its values' heads, one each */
+    NAME_COLUMNS = 1 << 13, /* columns instead */
+    NAME_DECAY = 1 << 14,   /* stored as -exp of Hugging Face's numbers */
 };
 typedef struct gguf_name {
     const char *pattern;   /* Hugging Face's, with # for the layer and * for the expert */
@@ -179,6 +201,21 @@ typedef struct gguf_name {
     uint32_t flags;
 } gguf_name;
 bool gguf_name_of(gguf_name *out, gguf_text name, const gguf_arch *a); /* false: unknown */
+int64_t gguf_name_layer(gguf_text name); /* of any tensor "blk.N...."; -1: of no layer */
 void gguf_name_write(char *out, size_t cap, const gguf_name *n, int64_t expert);
+
+/* What a gated delta net's tensors are arranged by (gguf_arrange.c). */
+typedef struct gguf_arranging {
+    gguf_delta d;
+    const int32_t *order[4]; /* by delta_rows; those of one in_proj_qkvz at DELTA_ROWS_PLAIN: where
+                                the file has each of Hugging Face's rows; owned by the table */
+} gguf_arranging;
+pesc_status gguf_arrange_open(gguf_arranging *out, const gguf *g, const gguf_arch *a);
+/* Turns a tensor of the file into Hugging Face's: its order where that is another, its numbers. */
+pesc_status gguf_arrange(gguf_arranging *r, weights *ws, weight *w, const gguf_arch *a,
+                         uint32_t flags);
+/* attn_qkv and attn_gate as one in_proj_qkvz of this name. */
+pesc_status gguf_arrange_joined(gguf_arranging *r, weights *ws, const weight *qkv, const weight *z,
+                                const char *name);
 
 #endif

@@ -157,3 +157,21 @@ pesc_status gguf_get_text(const gguf *g, const char *key, bool required, gguf_te
     *out = (gguf_text){ (const char *)v->data + sizeof n, (size_t)n };
     return PESC_OK;
 }
+
+pesc_status gguf_get_layers(const gguf *g, const char *key, int64_t n_layers, int64_t *out)
+{
+    const gguf_value *v = gguf_find(g, key);
+    if (!v)
+        return PESC_OK;
+    if (v->array && v->count != (uint64_t)n_layers)
+        return fail(PESC_FORMAT, "%s: %s: found %zu entries, expected one for each of %lld layers",
+                    g->path, key, v->count, (long long)n_layers);
+    for (int64_t i = 0; i < n_layers; i++) {
+        size_t at = v->array ? (size_t)i : 0;
+        if (v->type == GGUF_BOOL)
+            out[i] = v->data[at] != 0;
+        else if (!integer_at(v, at, &out[i]))
+            return wrong_type(g, v, "integers");
+    }
+    return PESC_OK;
+}

@@ -10,7 +10,9 @@
 #define ANY ARCH_ANY
 #define MOE_MLP                                                                                    \
     (ARCH_QWEN2MOE | ARCH_QWEN3MOE | ARCH_OLMOE | ARCH_DEEPSEEK2 | ARCH_DEEPSEEK | ARCH_DOTS1 |    \
-     ARCH_GLM4MOE | ARCH_ERNIEMOE | ARCH_HUNYUANMOE | ARCH_AFMOE | ARCH_BAILING2)
+     ARCH_GLM4MOE | ARCH_ERNIEMOE | ARCH_HUNYUANMOE | ARCH_AFMOE | ARCH_BAILING2 |                 \
+     ARCH_QWEN35MOE | ARCH_QWEN3NEXT)
+#define GATED_SHARED (ARCH_QWEN2MOE | ARCH_QWEN35MOE | ARCH_QWEN3NEXT)
 #define SHARED                                                                                     \
     (ARCH_DEEPSEEK2 | ARCH_DEEPSEEK | ARCH_DOTS1 | ARCH_GLM4MOE | ARCH_ERNIEMOE | ARCH_AFMOE |     \
      ARCH_BAILING2)
@@ -51,6 +53,11 @@ static const gguf_arch archs[] = {
     { "afmoe", ARCH_AFMOE, "afmoe", true, false },
     { "bailingmoe2", ARCH_BAILING2, "bailing_moe_v2", true, false },
     { "qwen", ARCH_QWEN, "qwen", false, false },
+    { "lfm2", ARCH_LFM2, "lfm2", false, false },
+    { "lfm2moe", ARCH_LFM2MOE, "lfm2_moe", true, false },
+    { "qwen35", ARCH_QWEN35, "qwen3_5_text", false, false },
+    { "qwen35moe", ARCH_QWEN35MOE, "qwen3_5_moe_text", true, false },
+    { "qwen3next", ARCH_QWEN3NEXT, "qwen3_next", true, false },
     { "camelidae", ARCH_PESC, "camelidae", true, true },
     { "pesc", ARCH_PESC, "camelidae", true, true }, /* an older name of the same */
 };
@@ -76,7 +83,7 @@ static const struct row {
     { "blk.#.ffn_up", "model.layers.#.mlp.gate_proj", ARCH_PHI3 | ARCH_GLM4, NAME_JOINED },
     { "blk.#.ffn_up", "model.layers.#.mlp.up_proj", ARCH_PHI3 | ARCH_GLM4, NAME_JOINED },
     { "blk.#.post_attention_norm", "model.layers.#.post_attention_layernorm",
-      POST_NORMS | ARCH_AFMOE | ARCH_SEED | ARCH_GLM4MOE | ARCH_GPTOSS, NAME_NORM },
+      POST_NORMS | ARCH_AFMOE | ARCH_SEED | ARCH_GLM4MOE | ARCH_GPTOSS | ARCH_DELTAS, NAME_NORM },
     { "blk.#.ffn_norm", "model.layers.#.pre_feedforward_layernorm", ARCH_GEMMAS, NAME_NORM },
     { "blk.#.post_ffw_norm", "model.layers.#.post_feedforward_layernorm", POST_NORMS, NAME_NORM },
     { "blk.#.post_attention_norm", "model.layers.#.post_self_attn_layernorm", ARCH_GLM4, 0 },
@@ -112,6 +119,40 @@ static const struct row {
     { "blk.#.ffn_gate_shexp", "model.layers.#.mlp.shared_mlp.gate_proj", ARCH_HUNYUANMOE, 0 },
     { "blk.#.ffn_up_shexp", "model.layers.#.mlp.shared_mlp.up_proj", ARCH_HUNYUANMOE, 0 },
     { "blk.#.ffn_down_shexp", "model.layers.#.mlp.shared_mlp.down_proj", ARCH_HUNYUANMOE, 0 },
+    { "token_embd_norm", "model.embedding_norm", ARCH_LFM2S, 0 },
+    { "blk.#.attn_norm", "model.layers.#.operator_norm", ARCH_LFM2S, 0 },
+    { "blk.#.ffn_norm", "model.layers.#.ffn_norm", ARCH_LFM2S, 0 },
+    { "blk.#.attn_q_norm", "model.layers.#.self_attn.q_layernorm", ARCH_LFM2S, 0 },
+    { "blk.#.attn_k_norm", "model.layers.#.self_attn.k_layernorm", ARCH_LFM2S, 0 },
+    { "blk.#.attn_output", "model.layers.#.self_attn.out_proj", ARCH_LFM2S, 0 },
+    { "blk.#.shortconv.in_proj", "model.layers.#.conv.in_proj", ARCH_LFM2S, 0 },
+    { "blk.#.shortconv.conv", "model.layers.#.conv.conv", ARCH_LFM2S, NAME_CONV },
+    { "blk.#.shortconv.out_proj", "model.layers.#.conv.out_proj", ARCH_LFM2S, 0 },
+    { "blk.#.ffn_gate", "model.layers.#.feed_forward.w1", ARCH_LFM2S, 0 },
+    { "blk.#.ffn_up", "model.layers.#.feed_forward.w3", ARCH_LFM2S, 0 },
+    { "blk.#.ffn_down", "model.layers.#.feed_forward.w2", ARCH_LFM2S, 0 },
+    { "blk.#.ffn_gate_inp", "model.layers.#.feed_forward.gate", ARCH_LFM2MOE, NAME_ROUTER },
+    { "blk.#.exp_probs_b.bias", "model.layers.#.feed_forward.expert_bias", ARCH_LFM2MOE,
+      NAME_BARE },
+    { "blk.#.ffn_gate_exps", "model.layers.#.feed_forward.experts.*.w1", ARCH_LFM2MOE, 0 },
+    { "blk.#.ffn_up_exps", "model.layers.#.feed_forward.experts.*.w3", ARCH_LFM2MOE, 0 },
+    { "blk.#.ffn_down_exps", "model.layers.#.feed_forward.experts.*.w2", ARCH_LFM2MOE, 0 },
+    { "blk.#.attn_qkv", "model.layers.#.linear_attn.in_proj_qkv", ARCH_DELTAS, NAME_QKV },
+    { "blk.#.attn_gate", "model.layers.#.linear_attn.in_proj_z", ARCH_DELTAS, NAME_VALUES },
+    { "blk.#.ssm_in", "model.layers.#.linear_attn.in_proj_qkvz", ARCH_QWEN3NEXT, 0 },
+    { "blk.#.ssm_ba", "model.layers.#.linear_attn.in_proj_ba", ARCH_QWEN3NEXT, 0 },
+    { "blk.#.ssm_beta", "model.layers.#.linear_attn.in_proj_b", ARCH_TILED, NAME_HEADS },
+    { "blk.#.ssm_alpha", "model.layers.#.linear_attn.in_proj_a", ARCH_TILED, NAME_HEADS },
+    { "blk.#.ssm_conv1d", "model.layers.#.linear_attn.conv1d", ARCH_DELTAS, NAME_CONV | NAME_QKV },
+    { "blk.#.ssm_dt.bias", "model.layers.#.linear_attn.dt_bias", ARCH_DELTAS,
+      NAME_BARE | NAME_HEADS },
+    { "blk.#.ssm_a", "model.layers.#.linear_attn.A_log", ARCH_DELTAS,
+      NAME_BARE | NAME_HEADS | NAME_DECAY },
+    { "blk.#.ssm_norm", "model.layers.#.linear_attn.norm", ARCH_DELTAS, 0 },
+    { "blk.#.ssm_out", "model.layers.#.linear_attn.out_proj", ARCH_DELTAS,
+      NAME_VALUES | NAME_COLUMNS },
+    { "blk.#.ffn_gate_up_exps.weight", "model.layers.#.mlp.experts.gate_up_proj", ARCH_QWEN35MOE,
+      NAME_BARE },
     /* what most have */
     { "token_embd", "model.embed_tokens", ANY, 0 },
     { "output_norm", "model.norm", ANY, NAME_NORM },
@@ -140,11 +181,10 @@ static const struct row {
     { "blk.#.ffn_gate_exps", "model.layers.#.mlp.experts.*.gate_proj", MOE_MLP | ARCH_GPTOSS, 0 },
     { "blk.#.ffn_up_exps", "model.layers.#.mlp.experts.*.up_proj", MOE_MLP | ARCH_GPTOSS, 0 },
     { "blk.#.ffn_down_exps", "model.layers.#.mlp.experts.*.down_proj", MOE_MLP | ARCH_GPTOSS, 0 },
-    { "blk.#.ffn_gate_shexp", "model.layers.#.mlp.shared_expert.gate_proj", ARCH_QWEN2MOE, 0 },
-    { "blk.#.ffn_up_shexp", "model.layers.#.mlp.shared_expert.up_proj", ARCH_QWEN2MOE, 0 },
-    { "blk.#.ffn_down_shexp", "model.layers.#.mlp.shared_expert.down_proj", ARCH_QWEN2MOE, 0 },
-    { "blk.#.ffn_gate_inp_shexp", "model.layers.#.mlp.shared_expert_gate", ARCH_QWEN2MOE,
-      NAME_ROW },
+    { "blk.#.ffn_gate_shexp", "model.layers.#.mlp.shared_expert.gate_proj", GATED_SHARED, 0 },
+    { "blk.#.ffn_up_shexp", "model.layers.#.mlp.shared_expert.up_proj", GATED_SHARED, 0 },
+    { "blk.#.ffn_down_shexp", "model.layers.#.mlp.shared_expert.down_proj", GATED_SHARED, 0 },
+    { "blk.#.ffn_gate_inp_shexp", "model.layers.#.mlp.shared_expert_gate", GATED_SHARED, NAME_ROW },
     { "blk.#.ffn_gate_shexp", "model.layers.#.mlp.shared_experts.gate_proj", SHARED, 0 },
     { "blk.#.ffn_up_shexp", "model.layers.#.mlp.shared_experts.up_proj", SHARED, 0 },
     { "blk.#.ffn_down_shexp", "model.layers.#.mlp.shared_experts.down_proj", SHARED, 0 },
@@ -245,15 +285,14 @@ static bool split(gguf_text name, gguf_text *stem, gguf_text *suffix)
 
 bool gguf_name_of(gguf_name *out, gguf_text name, const gguf_arch *a)
 {
-    gguf_text stem, suffix;
-    if (!split(name, &stem, &suffix))
-        return false;
+    gguf_text stem = { 0 }, suffix = { 0 };
+    bool parts = split(name, &stem, &suffix);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         const bool bare = rows[i].flags & NAME_BARE;
         *out = (gguf_name){ .layer = -1, .expert = -1 };
         if (!bare)
             out->suffix = suffix;
-        if (!(rows[i].archs & a->bit) || rows[i].flags & NAME_JOINED ||
+        if (!(rows[i].archs & a->bit) || rows[i].flags & NAME_JOINED || (!bare && !parts) ||
             !match(rows[i].gguf, bare ? name : stem, out))
             continue;
         out->pattern = rows[i].hf;
@@ -263,6 +302,16 @@ bool gguf_name_of(gguf_name *out, gguf_text name, const gguf_arch *a)
         return true;
     }
     return false;
+}
+
+int64_t gguf_name_layer(gguf_text name)
+{
+    static const char prefix[] = "blk.";
+    const size_t n = sizeof prefix - 1;
+    int64_t layer = -1;
+    const char *at = name.p + n, *end = name.p + name.n;
+    bool of_layer = name.n > n && memcmp(name.p, prefix, n) == 0 && digits(&at, end, &layer);
+    return of_layer && at < end && *at == '.' ? layer : -1;
 }
 
 void gguf_name_write(char *out, size_t cap, const gguf_name *n, int64_t expert)
@@ -334,7 +383,12 @@ bool gguf_place_of(gguf_place *out, const gguf_arch *a, const char *hf_name)
         *out = (gguf_place){ .stacked = n.expert >= 0,
                              .row = r->flags & NAME_ROW,
                              .joined = r->flags & NAME_JOINED,
-                             .plus_one = r->flags & NAME_NORM && a->bit & ARCH_GEMMAS };
+                             .plus_one = r->flags & NAME_NORM && a->bit & ARCH_SHIFTED,
+                             .conv = r->flags & NAME_CONV,
+                             .decay = r->flags & NAME_DECAY,
+                             .columns = r->flags & NAME_COLUMNS,
+                             .rows = a->bit & ARCH_TILED ? gguf_delta_rows_of(r->flags)
+                                                         : DELTA_ROWS_PLAIN };
         gguf_name_write(out->name, sizeof out->name, &n, 0);
         if (a->permuted)
             out->permuted = r->flags & NAME_QUERY ? 'q' : r->flags & NAME_KEY ? 'k' : 0;

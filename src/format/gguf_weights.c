@@ -54,7 +54,7 @@ static pesc_status unpermute(weight *w, const gguf_tensor *t, int64_t n_heads)
     return PESC_OK;
 }
 
-/* Gemma's norms are stored with 1 added. */
+/* Norms that are stored with 1 added. */
 static pesc_status read_minus_one(const weight *w, int64_t first, int64_t n, float *out)
 {
     TRY(weights_read_f32(w->parts, first, n, out));
@@ -75,38 +75,58 @@ static pesc_status take_one(weights *ws, weight *w)
     return PESC_OK;
 }
 
-static pesc_status add_tensor(weights *ws, const gguf_tensor *t, const gguf_arch *a,
-                              const gguf_sizes *z)
+typedef struct reader {
+    weights *ws;
+    const gguf_arch *a;
+    gguf_sizes z;
+    gguf_arranging arranging;
+} reader;
+
+/* The shape that Hugging Face's tensor has. */
+static void reshape(weight *w, uint32_t flags)
+{
+    if ((flags & NAME_ROW) && w->nd == 1) {
+        w->nd = 2;
+        w->ne[1] = w->ne[0];
+        w->ne[0] = 1;
+    }
+    if ((flags & NAME_CONV) && w->nd == 2) {
+        w->nd = 3;
+        w->ne[2] = w->ne[1];
+        w->ne[1] = 1;
+    }
+}
+
+static pesc_status add_tensor(reader *r, const gguf_tensor *t)
 {
     char name[WEIGHTS_MAX_NAME];
     gguf_name n;
-    if (!gguf_name_of(&n, t->name, a)) {
+    if (r->z.predicting && gguf_name_layer(t->name) >= r->z.layers)
+        return PESC_OK;
+    if (!gguf_name_of(&n, t->name, r->a)) {
         /* left as it is, for binding to report with the others it does not know */
         snprintf(name, sizeof name, "%.*s", (int)t->name.n, t->name.p);
         weight w = view_of(t, name);
-        return weights_add(ws, &w);
+        return weights_add(r->ws, &w);
     }
     if (n.flags & NAME_SKIP)
         return PESC_OK;
     if (n.flags & NAME_STACKED)
-        return add_stack(ws, t, &n);
+        return add_stack(r->ws, t, &n);
     gguf_name_write(name, sizeof name, &n, n.expert);
     weight w = view_of(t, name);
-    if ((n.flags & NAME_ROW) && w.nd == 1) {
-        w.nd = 2;
-        w.ne[1] = w.ne[0];
-        w.ne[0] = 1;
-    }
-    if (n.flags & NAME_NORM && a->bit & ARCH_GEMMAS)
-        TRY(take_one(ws, &w));
-    if (a->permuted && (n.flags & (NAME_QUERY | NAME_KEY)))
-        TRY(unpermute(&w, t, n.flags & NAME_QUERY ? z->heads : z->kv_heads));
-    return weights_add(ws, &w);
+    reshape(&w, n.flags);
+    TRY(gguf_arrange(&r->arranging, r->ws, &w, r->a, n.flags));
+    if (n.flags & NAME_NORM && r->a->bit & ARCH_SHIFTED)
+        TRY(take_one(r->ws, &w));
+    if (r->a->permuted && (n.flags & (NAME_QUERY | NAME_KEY)))
+        TRY(unpermute(&w, t, n.flags & NAME_QUERY ? r->z.heads : r->z.kv_heads));
+    return weights_add(r->ws, &w);
 }
 
-/* ---- the two halves of DeepSeek's kv_b ----
+/* ---- tensors that are joined ----
  *
- * Newer files split kv_b_proj [heads * (nope + v), rank] by head into k_b, transposed to
+ * DeepSeek's newer files split kv_b_proj [heads * (nope + v), rank] by head into k_b, transposed to
  * [heads, rank, nope], and v_b [heads, v, rank]. They are joined when they are read. */
 
 typedef struct halves {
@@ -157,7 +177,7 @@ static pesc_status read_joined(const weight *w, int64_t first, int64_t n, float 
     return PESC_OK;
 }
 
-static pesc_status join_layer(weights *ws, const weight *k, const weight *v, const char *name)
+static pesc_status join_heads(weights *ws, const weight *k, const weight *v, const char *name)
 {
     if (k->nd != 3 || v->nd != 3 || k->ne[0] != v->ne[0] || k->ne[1] != v->ne[2])
         return fail(PESC_SHAPE, "%s: tensors %s and %s do not fit together", k->file, k->name,
@@ -177,31 +197,44 @@ static pesc_status join_layer(weights *ws, const weight *k, const weight *v, con
     return weights_add(ws, &w);
 }
 
-static pesc_status join_all(weights *ws, int64_t n_layers)
+/* Two tensors of a layer that Hugging Face has as one. */
+typedef struct pair {
+    const char *first, *second, *whole;
+} pair;
+
+static bool ends_as(const char *name, const char *end)
 {
-    size_t before = weights_count(ws);
+    size_t n = strlen(name), m = strlen(end);
+    return n > m && strcmp(name + n - m, end) == 0;
+}
+
+static pesc_status join_all(reader *r, const pair *p)
+{
+    size_t before = weights_count(r->ws);
     bool any = false;
-    for (int64_t i = 0; i < n_layers; i++) {
-        char kn[128], vn[128], name[128];
-        snprintf(kn, sizeof kn, "model.layers.%lld.self_attn.k_b_proj.weight", (long long)i);
-        snprintf(vn, sizeof vn, "model.layers.%lld.self_attn.v_b_proj.weight", (long long)i);
-        snprintf(name, sizeof name, "model.layers.%lld.self_attn.kv_b_proj.weight", (long long)i);
-        const weight *k = weights_find(ws, kn), *v = weights_find(ws, vn);
-        if (!k || !v)
+    for (int64_t i = 0; i < r->z.layers; i++) {
+        char an[128], bn[128], name[128];
+        snprintf(an, sizeof an, "model.layers.%lld%s", (long long)i, p->first);
+        snprintf(bn, sizeof bn, "model.layers.%lld%s", (long long)i, p->second);
+        snprintf(name, sizeof name, "model.layers.%lld%s", (long long)i, p->whole);
+        const weight *found = weights_find(r->ws, an), *other = weights_find(r->ws, bn);
+        if (!found || !other)
             continue;
+        const weight a = *found, b = *other; /* the table grows */
         any = true;
-        TRY(join_layer(ws, k, v, name));
+        TRY(r->a->bit == ARCH_DEEPSEEK2 ? join_heads(r->ws, &a, &b, name)
+                                        : gguf_arrange_joined(&r->arranging, r->ws, &a, &b, name));
     }
     if (!any)
         return PESC_OK;
-    unsigned char *drop = mem_zalloc(weights_count(ws), 1);
+    unsigned char *drop = mem_zalloc(weights_count(r->ws), 1);
     if (!drop)
-        return fail_nomem("a table of weights", weights_count(ws));
+        return fail_nomem("a table of weights", weights_count(r->ws));
     for (size_t i = 0; i < before; i++) {
-        const char *name = weights_at(ws, i)->name;
-        drop[i] = strstr(name, ".self_attn.k_b_proj.") || strstr(name, ".self_attn.v_b_proj.");
+        const char *name = weights_at(r->ws, i)->name;
+        drop[i] = ends_as(name, p->first) || ends_as(name, p->second);
     }
-    weights_drop(ws, drop);
+    weights_drop(r->ws, drop);
     mem_free(drop);
     return PESC_OK;
 }
@@ -220,14 +253,20 @@ static pesc_status lend_maps(weights *ws, gguf *g)
 
 static pesc_status fill_weights(weights *ws, gguf *g)
 {
-    const gguf_arch *a;
-    gguf_sizes z;
+    static const pair latent = { ".self_attn.k_b_proj.weight", ".self_attn.v_b_proj.weight",
+                                 ".self_attn.kv_b_proj.weight" };
+    static const pair delta = { ".linear_attn.in_proj_qkv.weight", ".linear_attn.in_proj_z.weight",
+                                ".linear_attn.in_proj_qkvz.weight" };
+    reader r = { .ws = ws };
     TRY(lend_maps(ws, g));
-    TRY(gguf_arch_of(&a, g));
-    TRY(gguf_config_sizes(g, a, &z));
+    TRY(gguf_arch_of(&r.a, g));
+    TRY(gguf_config_sizes(g, r.a, &r.z));
+    TRY(gguf_arrange_open(&r.arranging, g, r.a));
     for (size_t i = 0; i < g->n_tensors; i++)
-        TRY(add_tensor(ws, &g->tensors[i], a, &z));
-    return a->bit == ARCH_DEEPSEEK2 ? join_all(ws, z.layers) : PESC_OK;
+        TRY(add_tensor(&r, &g->tensors[i]));
+    return r.a->bit == ARCH_DEEPSEEK2   ? join_all(&r, &latent)
+           : r.a->bit == ARCH_QWEN3NEXT ? join_all(&r, &delta)
+                                        : PESC_OK;
 }
 
 pesc_status gguf_weights(weights **out, gguf *g)

@@ -112,6 +112,20 @@ void gguf_put_bool(gguf_writer *w, const char *key, bool value)
     str_putc(put_key(w, key, GGUF_BOOL), value);
 }
 
+void gguf_put_i32s(gguf_writer *w, const char *key, gguf_each each, const void *ctx, int32_t n)
+{
+    str *s = put_array(w, key, GGUF_I32, (size_t)n);
+    for (int32_t i = 0; i < n; i++)
+        put_u32(s, (uint32_t)each(ctx, i));
+}
+
+void gguf_put_bools(gguf_writer *w, const char *key, gguf_each each, const void *ctx, int32_t n)
+{
+    str *s = put_array(w, key, GGUF_BOOL, (size_t)n);
+    for (int32_t i = 0; i < n; i++)
+        str_putc(s, each(ctx, i) != 0);
+}
+
 static void put_tokens(gguf_writer *w, const gguf_vocab *v)
 {
     str *s = put_array(w, "tokenizer.ggml.tokens", GGUF_STRING, v->n);

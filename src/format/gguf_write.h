@@ -8,6 +8,7 @@
 
 #include "base/json.h"
 #include "base/status.h"
+#include "format/gguf_delta.h"
 #include "tensor/dtype.h"
 #include "tokenizer/tokenizer.h"
 
@@ -22,6 +23,9 @@ void gguf_put_text(gguf_writer *w, const char *key, const char *text);
 void gguf_put_u32(gguf_writer *w, const char *key, int64_t value);
 void gguf_put_f32(gguf_writer *w, const char *key, double value);
 void gguf_put_bool(gguf_writer *w, const char *key, bool value);
+typedef int32_t (*gguf_each)(const void *ctx, int32_t i); /* value i of an array */
+void gguf_put_i32s(gguf_writer *w, const char *key, gguf_each each, const void *ctx, int32_t n);
+void gguf_put_bools(gguf_writer *w, const char *key, gguf_each each, const void *ctx, int32_t n);
 /* tokenizer.ggml.* and the chat template; `v` as tokenizer_to_gguf() makes it. */
 void gguf_put_vocab(gguf_writer *w, const gguf_vocab *v);
 
@@ -56,6 +60,10 @@ typedef struct gguf_place {
     bool stacked, row; /* row: a matrix of one row, stored as a vector */
     bool joined;       /* its rows follow those of others in a tensor of this name */
     bool plus_one;     /* 1 is added */
+    bool conv;         /* of a convolution: without the dimension of 1 in the middle */
+    bool decay;        /* -exp of the numbers is stored */
+    bool columns;      /* `rows` are those of the transpose */
+    delta_rows rows;   /* in llama.cpp's order */
     char permuted;
 } gguf_place;
 bool gguf_place_of(gguf_place *out, const struct gguf_arch *a, const char *hf_name);

@@ -91,6 +91,46 @@ export_to() { pesc export "$GOLDEN/$1" --to "$2" -o "$BATS_TEST_TMPDIR/out" "${@
     [[ $stderr == *"/sparsetral: has adapters (PESC): only pesc reads a GGUF file of architecture camelidae"* ]]
 }
 
+@test "export: GGUF files of models with convolutions and delta nets, and of LoRAs on them" {
+    local f m
+    cd "$BATS_TEST_TMPDIR"
+    for i in 1 2 3 4; do echo '{"input_ids":[1,2,3,4,5,6],"labels":[-100,2,3,4,5,6]}'; done > data.jsonl
+    for f in lfm2_moe qwen3_5 qwen3_5_moe qwen3_next; do
+        m=$GOLDEN/$f
+        pesc export "$m" --to gguf -o base.gguf --dtype f32 --overwrite
+        [ "$status" = 0 ]
+        has '^identity: '
+        [[ $stderr == *"$m: llama.cpp loads a $f model only where the heads of keys and values in its delta nets are as wide, which are 8 and 12 here"* || $f == lfm2_moe ]]
+        pesc train "$m" --method lora --lora-r 2 --data data.jsonl --steps 2 --batch 2 --lr 0.05 --base-dtype f32 -o run --overwrite -q
+        [ "$status" = 0 ]
+        pesc export run --to gguf -o merged.gguf --dtype f32 --overwrite
+        [ "$status" = 0 ]
+        pesc export run --to gguf-lora -o lora.gguf --overwrite
+        [ "$status" = 0 ]
+        python3 "$BATS_TEST_DIRNAME/gguf_lora.py" lora.gguf base.gguf merged.gguf
+        pesc export "$m" --to gguf -o small.gguf --dtype q8_0 --overwrite
+        [ "$status" = 0 ]
+    done
+    [[ $stderr == *"$m: its norm_topk_prob is false, and llama.cpp always computes qwen3_next with true"* ]]
+    pesc export "$GOLDEN/lfm2" --to gguf -o lfm2.gguf
+    fails 3 "$GOLDEN/lfm2: a GGUF file has no place for its conv_bias"
+}
+
+@test "export: a theta that llama.cpp does not read is named" {
+    local rope='"rope_parameters":{"full_attention":{"rope_type":"default","rope_theta":20000},"sliding_attention":{"rope_type":"default","rope_theta":1000}}'
+    cd "$BATS_TEST_TMPDIR"
+    echo "{\"model_type\":\"olmo3\",\"hidden_size\":32,\"intermediate_size\":48,\"num_hidden_layers\":4,\"num_attention_heads\":4,\"vocab_size\":60,\"sliding_window\":8,$rope}" > c.json
+    pesc new c.json -o other
+    sed -i 's/20000/1000/' c.json
+    pesc new c.json -o same
+    pesc export other --to gguf -o other.gguf
+    [ "$status" = 0 ]
+    [[ $stderr == *"other: its layers with a window rotate with theta 1000, and llama.cpp rotates all layers of olmo3 with 20000"* ]]
+    pesc export same --to gguf -o same.gguf
+    [ "$status" = 0 ]
+    [[ $stderr != *theta* ]]
+}
+
 @test "export: a GGUF file says what crafting chose" {
     pesc craft "$GOLDEN/llama" -o "$BATS_TEST_TMPDIR/sparse" --experts 4 --adapter-dim 8 --activation silu --router softmax-before --layers 1
     [ "$status" = 0 ]

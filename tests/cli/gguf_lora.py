@@ -1,6 +1,8 @@
-"""A GGUF LoRA against the PEFT directory it was made from: gguf_lora.py LORA.gguf PEFT. Reads both formats by itself."""
+"""A GGUF LoRA against the PEFT directory it was made from: gguf_lora.py LORA.gguf PEFT. Reads both formats by itself.
+gguf_lora.py LORA.gguf BASE.gguf MERGED.gguf: the base and the LoRA must add up to a model that the LoRA was merged into."""
 
 import json
+import math
 import struct
 import sys
 
@@ -29,14 +31,21 @@ def read_gguf(path):
     assert data[:4] == b"GGUF"
     n_tensors, n_keys = take("Q"), take("Q")
     keys = {}
+
+    def value(kind):
+        if kind == 9:
+            each, n = take("I"), take("Q")
+            return [value(each) for _ in range(n)]
+        return text() if kind == 8 else take({4: "I", 5: "i", 6: "f", 7: "?"}[kind])
     for _ in range(n_keys):
         key, kind = text(), take("I")
-        keys[key] = text() if kind == 8 else take({4: "I", 6: "f", 7: "?"}[kind])
+        keys[key] = value(kind)
     infos = [(text(), [take("Q") for _ in range(take("I"))], take("I"), take("Q")) for _ in range(n_tensors)]
     start = -(-at[0] // 32) * 32
     tensors = {}
-    for name, (width, n_rows), kind, offset in infos:
+    for name, dims, kind, offset in infos:
         assert kind == 0, "f32"
+        width, n_rows = dims[0], math.prod(dims[1:])
         tensors[name] = rows(floats(data, start + offset, width * n_rows), width)
     return keys, tensors
 
@@ -63,6 +72,19 @@ NAMES = {"q_proj": "attn_q", "k_proj": "attn_k", "v_proj": "attn_v", "o_proj": "
 HEADS = {"q_proj": 4, "k_proj": 2}  # of share/base
 
 keys, tensors = read_gguf(sys.argv[1])
+if len(sys.argv) == 4:
+    base, merged = (read_gguf(path)[1] for path in sys.argv[2:])
+    stems = {name.rsplit(".", 1)[0] for name in tensors}
+    assert stems and stems <= set(base), stems - set(base)
+    for name, was in base.items():
+        want = [list(row) for row in was]
+        if name in stems:
+            b = tensors[name + ".lora_b"]
+            for row, more in zip(want, product(b, tensors[name + ".lora_a"], keys["adapter.lora.alpha"] / len(b[0])), strict=True):
+                row[:] = [x + y for x, y in zip(row, more, strict=True)]
+        off = max(abs(x - y) for row, other in zip(want, merged[name], strict=True) for x, y in zip(row, other, strict=True))
+        assert off <= 1e-5, (name, off)
+    sys.exit()
 peft, config = read_safetensors(sys.argv[2] + "/adapter_model.safetensors"), json.load(open(sys.argv[2] + "/adapter_config.json"))
 assert (keys["general.type"], keys["adapter.type"], keys["general.architecture"]) == ("adapter", "lora", "llama"), keys
 assert len(tensors) == len(peft) > 20, (len(tensors), len(peft))

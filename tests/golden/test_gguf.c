@@ -3,12 +3,14 @@
 #include "format/gguf.h"
 #include "format/hfdir.h"
 #include "support/check.h"
+#include "support/files.h"
 #include "support/golden.h"
 #include "support/torture.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 typedef struct fixture {
     const char *file, *folder;
@@ -21,6 +23,8 @@ static const fixture fixtures[] = {
     { "gguf/camelidae-f16.gguf", "camelidae", 0x1p-11f },
     { "gguf/qwen3_moe-f16.gguf", "qwen3_moe", 0x1p-11f },
     { "gguf/deepseek_v2-f16.gguf", "deepseek_v2", 0x1p-11f },
+    { "gguf/qwen3_5-f16.gguf", "qwen3_5", 0x1p-11f },
+    { "gguf/qwen3_next-f16.gguf", "qwen3_next", 0x1p-11f },
 };
 
 static float *numbers(const weight *w)
@@ -107,17 +111,46 @@ static void configurations_agree(void **state)
     hfdir_close(folder);
 }
 
-/* DeepSeek's file is the one whose tensors are joined. */
+/* A file of a delta net whose key, a number, says something else. */
+static void refuses(const char *name, const char *key, uint32_t value, pesc_status as,
+                    const char *why)
+{
+    size_t n;
+    hfdir *d;
+    char *bytes = files_get(golden_path(name), &n);
+    char *at = memmem(bytes, n, key, strlen(key));
+    assert_non_null(at);
+    memcpy(at + strlen(key) + sizeof(uint32_t), &value, sizeof value); /* after its type */
+    must_fail(hfdir_open(&d, files_put("changed.gguf", bytes, n), 0), as, why);
+    free(bytes);
+}
+
+static void heads_that_do_not_fit_are_refused(void **state)
+{
+    (void)state;
+    const char *five = "gguf/qwen3_5-f16.gguf", *next = "gguf/qwen3_next-f16.gguf";
+    refuses(five, "qwen35.ssm.group_count", 3, PESC_FORMAT, "do not divide by 3 of keys");
+    refuses(five, "qwen35.ssm.inner_size", 49, PESC_FORMAT, "or 49 numbers of values");
+    refuses(five, "qwen35.ssm.state_size", 9, PESC_SHAPE,
+            "has 80 rows or columns of heads, expected 84");
+    refuses(five, "qwen35.ssm.inner_size", 44, PESC_SHAPE, "expected 76");
+    refuses(next, "qwen3next.ssm.state_size", 9, PESC_SHAPE,
+            "has 80 rows or columns of heads, expected 84");
+}
+
+/* In these files tensors are joined, and rows have another order. */
 static void survives_every_failed_allocation(void **state)
 {
     (void)state;
     torture_gguf_memory(golden_path("gguf/deepseek_v2-f16.gguf"));
+    torture_gguf_memory(golden_path("gguf/qwen3_5-f16.gguf"));
+    torture_gguf_memory(golden_path("gguf/qwen3_next-f16.gguf"));
 }
 
 int main(void)
 {
     enum { N = sizeof fixtures / sizeof *fixtures };
-    struct CMUnitTest tests[2 * N + 1];
+    struct CMUnitTest tests[2 * N + 2];
     char names[2 * N][96];
     for (int i = 0; i < N; i++) {
         snprintf(names[2 * i], 96, "%s: tensors", fixtures[i].file);
@@ -130,5 +163,6 @@ int main(void)
                                                 .initial_state = (void *)&fixtures[i] };
     }
     tests[2 * N] = (struct CMUnitTest)cmocka_unit_test(survives_every_failed_allocation);
+    tests[2 * N + 1] = (struct CMUnitTest)cmocka_unit_test(heads_that_do_not_fit_are_refused);
     return cmocka_run_group_tests_name("golden gguf", tests, NULL, NULL);
 }

@@ -253,6 +253,27 @@ static void unstacks_experts(void **state)
     weights_close(ws);
 }
 
+/* A file may count layers that predict further tokens; they and their tensors are left out. */
+static void leaves_out_predicting_layers(void **state)
+{
+    (void)state;
+    piece pieces[LLAMA_PIECES + 2] = { 0 };
+    json_t *config;
+    weights *ws;
+    memcpy(pieces, llama_pieces, sizeof llama_pieces);
+    pieces[LLAMA_PIECES] = (piece){ "blk.1.nextn.eh_proj.weight", 2, { 4, 8 } };
+    pieces[LLAMA_PIECES + 1] = (piece){ "blk.1.attn_norm.weight", 1, { 4 } };
+    open_change(&(change){ .pieces = pieces,
+                           .n_pieces = LLAMA_PIECES + 2,
+                           .entries = { { "llama.block_count", WIRE_U32, 2, NULL },
+                                        { "llama.nextn_predict_layers", WIRE_U32, 1, NULL } } },
+                &config, &ws);
+    assert_int_equal(int_of(config, "num_hidden_layers"), 1);
+    assert_int_equal(weights_count(ws), LLAMA_PIECES);
+    json_decref(config);
+    weights_close(ws);
+}
+
 /* The result of Llama 3's rule for a head of 32: the rule is found again. */
 static void finds_the_rule_behind_rope_factors(void **state)
 {
@@ -551,6 +572,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(reads_a_llama),
         cmocka_unit_test(unstacks_experts),
+        cmocka_unit_test(leaves_out_predicting_layers),
         cmocka_unit_test(finds_the_rule_behind_rope_factors),
         cmocka_unit_test(refuses),
         cmocka_unit_test(refuses_names_given_twice),

@@ -21,6 +21,7 @@ sys.path.pop(0)  # tokenizers.py in this folder hides the library of that name
 import gguf
 import llama_cpp
 import numpy as np
+import safetensors.numpy
 
 PESC = os.environ.get("PESC", str(ROOT / "build/pesc"))
 FOLDERS = ["llama", "llama-square", "llama3", "yi", "mistral", "qwen2", "qwen3", "mixtral",
@@ -28,6 +29,9 @@ FOLDERS = ["llama", "llama-square", "llama3", "yi", "mistral", "qwen2", "qwen3",
            "ministral3", "qwen"]
 WIDE = {"hidden_size": 256, "intermediate_size": 512, "num_attention_heads": 4, "num_key_value_heads": 2,
         "head_dim": 64}
+# What llama.cpp demands of delta nets: keys as wide as values, layers with attention at an interval; it norms keys with rms_norm_eps.
+DELTA = {"attention_bias": False, "rms_norm_eps": 1e-6, "linear_value_head_dim": 16, "linear_key_head_dim": 16, "head_dim": 16,
+         "layer_types": ["linear_attention"] * 3 + ["full_attention"]}
 # llama.cpp loads DeepSeek without q_lora_rank only with 27 layers, and Qwen's mixtures without plain layers.
 NEW = [("llama", WIDE), ("qwen3", WIDE), ("mixtral", WIDE),
        ("qwen2_moe", {**WIDE, "mlp_only_layers": [], "decoder_sparse_step": 1, "moe_intermediate_size": 256,
@@ -45,7 +49,12 @@ NEW = [("llama", WIDE), ("qwen3", WIDE), ("mixtral", WIDE),
                     "layer_types": ["full_attention"] * 3, "head_dim": 16}),
        ("ernie4_5_moe", {"moe_layer_end_index": -1, "moe_norm_min": 1e-12, "head_dim": 12}), ("gemma2", {"query_pre_attn_scalar": 12, "head_dim": 12}),
        ("gemma3", {"query_pre_attn_scalar": 12, "layer_types": ["sliding_attention"] * 3, "head_dim": 12}),
-       ("afmoe", {"num_hidden_layers": 4, "global_attn_every_n_layers": 4, "head_dim": 12, "layer_types": ["sliding_attention"] * 3 + ["full_attention"]})]
+       ("afmoe", {"num_hidden_layers": 4, "global_attn_every_n_layers": 4, "head_dim": 12, "layer_types": ["sliding_attention"] * 3 + ["full_attention"]}),
+       ("lfm2", {"conv_bias": False}), ("lfm2_moe", {"routed_scaling_factor": 1.0, "num_dense_layers": 1}),
+       ("lfm2_moe", {"routed_scaling_factor": 1.0, "layer_types": ["conv", "full_attention", "full_attention"]}),
+       ("qwen3_5", DELTA), ("qwen3_5", {**DELTA, "linear_num_value_heads": 2}),
+       ("qwen3_5", {**DELTA, "linear_num_value_heads": 6, "layer_types": ["full_attention", "linear_attention", "linear_attention", "full_attention"]}),
+       ("qwen3_5_moe", {**DELTA, "num_hidden_layers": 4}), ("qwen3_next", {**DELTA, "norm_topk_prob": True, "mlp_only_layers": []})]
 # Relative error of the logits, by type: sums in another order; weights of 16 bits; activations of 8.
 LIMITS = {"f32": 1e-3, "f16": 2e-2, "bf16": 3e-2, "q8_0": 0.15, "q4_0": 0.15, "q4_k": 0.15, "q6_k": 0.15}
 # llama.cpp rotates with YaRN by other roundings; pesc's logits are transformers'.
@@ -188,7 +197,17 @@ def new_models(temp):
         folder = temp / f"{name}-new{i}"
         subprocess.run([PESC, "new", str(temp / "config.json"), "-o", str(folder), "--dtype", "f32", "-q"],
                        check=True, capture_output=True)
+        randomise(folder / "model.safetensors", i)
         yield folder
+
+
+def randomise(file, seed):
+    """`pesc new` makes norms, biases and decays constants, in whose place nothing would be seen."""
+    random, tensors = np.random.default_rng(seed), safetensors.numpy.load_file(file)
+    for name, x in tensors.items():
+        if x.ndim == 1:
+            tensors[name] = (x + random.normal(0, 0.3, x.shape)).astype(np.float32)
+    safetensors.numpy.save_file(tensors, file, {"format": "pt"})
 
 
 def main():

@@ -31,14 +31,16 @@ ARCHS = {
     "qwen2": gguf.MODEL_ARCH.QWEN2, "qwen3": gguf.MODEL_ARCH.QWEN3,
     "qwen2_moe": gguf.MODEL_ARCH.QWEN2MOE, "qwen3_moe": gguf.MODEL_ARCH.QWEN3MOE,
     "olmoe": gguf.MODEL_ARCH.OLMOE, "deepseek_v2": gguf.MODEL_ARCH.DEEPSEEK2,
+    "lfm2_moe": gguf.MODEL_ARCH.LFM2MOE, "qwen3_5_text": gguf.MODEL_ARCH.QWEN35,
+    "qwen3_5_moe_text": gguf.MODEL_ARCH.QWEN35MOE, "qwen3_next": gguf.MODEL_ARCH.QWEN3NEXT,
 }
 FOLDERS = ["llama", "llama-square", "llama3", "yi", "mistral", "qwen2", "qwen3", "mixtral",
            "qwen2_moe", "qwen3_moe", "olmoe", "deepseek_v2", "deepseek_v2-yarn", "camelidae",
-           "qwen2idae"]
-# Together they show names, permutation, stacking, MLA, adapters and blocks, and stay small.
+           "qwen2idae", "lfm2_moe", "qwen3_5", "qwen3_5_moe", "qwen3_next"]
+# Together they show names, permutation, stacking, MLA, adapters, delta nets and blocks, and stay small.
 FIXTURES = [("llama3", "F32", False), ("llama-square", "Q8_0", False),
             ("camelidae", "F16", False), ("qwen3_moe", "F16", False),
-            ("deepseek_v2", "F16", True)]
+            ("deepseek_v2", "F16", True), ("qwen3_5", "F16", False), ("qwen3_next", "F16", False)]
 
 
 def rope_of(config):
@@ -77,10 +79,26 @@ def add_keys(w, config, arch, split_kv):
     w.add_context_length(c["max_position_embeddings"])
     w.add_embedding_length(c["hidden_size"])
     w.add_block_count(c["num_hidden_layers"])
-    w.add_feed_forward_length(c["intermediate_size"])
+    if "intermediate_size" in c:
+        w.add_feed_forward_length(c["intermediate_size"])
     w.add_head_count(c["num_attention_heads"])
-    w.add_head_count_kv(1 if split_kv else c["num_key_value_heads"])
-    w.add_layer_norm_rms_eps(c["rms_norm_eps"])
+    if "conv_L_cache" in c:
+        w.add_head_count_kv([c["num_key_value_heads"] * (t == "full_attention") for t in c["layer_types"]])
+        w.add_shortconv_l_cache(c["conv_L_cache"])
+        w.add_leading_dense_block_count(c["num_dense_layers"])
+        w.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)
+        w.add_expert_weights_scale(c["routed_scaling_factor"])
+    else:
+        w.add_head_count_kv(1 if split_kv else c["num_key_value_heads"])
+    if "linear_num_key_heads" in c:
+        w.add_ssm_conv_kernel(c["linear_conv_kernel_dim"])
+        w.add_ssm_state_size(c["linear_key_head_dim"])
+        w.add_ssm_group_count(c["linear_num_key_heads"])
+        w.add_ssm_time_step_rank(c["linear_num_value_heads"])
+        w.add_ssm_inner_size(c["linear_num_value_heads"] * c["linear_value_head_dim"])
+        w.add_array(f"{arch}.attention.recurrent_layers", [t != "full_attention" for t in c["layer_types"]])
+        w.add_expert_weights_norm(c.get("norm_topk_prob", True))
+    w.add_layer_norm_rms_eps(c["norm_eps"] if "conv_L_cache" in c else c["rms_norm_eps"])
     w.add_vocab_size(c["vocab_size"])
     w.add_bos_token_id(c["bos_token_id"])
     w.add_eos_token_id(c["eos_token_id"])
@@ -109,7 +127,8 @@ def add_keys(w, config, arch, split_kv):
     elif c.get("head_dim"):
         w.add_key_length(c["head_dim"])
         w.add_value_length(c["head_dim"])
-        w.add_rope_dimension_count(c["head_dim"])
+        partial = (c.get("rope_parameters") or {}).get("partial_rotary_factor", 1)
+        w.add_rope_dimension_count(int(c["head_dim"] * partial))
     if scaling and scaling["rope_type"] == "yarn":
         w.add_rope_scaling_type(gguf.RopeScalingType.YARN)
         w.add_rope_scaling_factor(scaling["factor"])
@@ -134,6 +153,12 @@ def add_keys(w, config, arch, split_kv):
 def stacked(tensors):
     """Experts 0..n-1 under one name without the number; everything else as it is."""
     out, groups = {}, {}
+    for name, t in list(tensors.items()):
+        if name.endswith("experts.gate_up_proj"):
+            tensors[name.replace("gate_up_proj", "gate_proj.weight")], tensors[name.replace("gate_up_proj", "up_proj.weight")] = \
+                np.split(tensors.pop(name), 2, axis=1)
+        elif name.endswith("experts.down_proj"):
+            tensors[name + ".weight"] = tensors.pop(name)
     for name, t in tensors.items():
         m = re.fullmatch(r"(.*\.experts)\.(?:expert_)?(\d+)(\..*)", name)
         if m:
@@ -153,16 +178,48 @@ def halves(name, t, config):
     yield name.replace("kv_b_proj", "v_b_proj"), kv[:, nope:]
 
 
+def delta(name, t, config):
+    """A tensor of a gated delta net as llama.cpp has it: its conversion/qwen.py in NumPy."""
+    nk, nv = config["linear_num_key_heads"], config["linear_num_value_heads"]
+    dk, dv, r = config["linear_key_head_dim"], config["linear_value_head_dim"], nv // nk
+    if ".in_proj_qkvz." in name:
+        q, k, v, z = np.split(t.reshape(nk, -1, t.shape[-1]), [dk, 2 * dk, 2 * dk + r * dv], axis=1)
+        yield name.replace("qkvz", "qkv"), np.concatenate([x.reshape(-1, t.shape[-1]) for x in (q, k, v)])
+        yield name.replace("qkvz", "z"), z.reshape(-1, t.shape[-1])
+        return
+
+    def tiled(x, width):
+        return x.reshape(nk, r, width, -1).swapaxes(0, 1).reshape(x.shape)
+
+    t = t[:, 0] if "conv1d" in name else t
+    if config["model_type"] != "qwen3_next":
+        if ".in_proj_qkv." in name or "conv1d" in name:
+            t = np.concatenate([t[:2 * nk * dk], tiled(t[2 * nk * dk:], dv)])
+        elif ".in_proj_z." in name:
+            t = tiled(t, dv)
+        elif re.search(r"in_proj_[ab]\.|A_log|dt_bias", name):
+            t = tiled(t, 1)
+        elif ".out_proj." in name:
+            t = tiled(t.T, dv).T
+    yield name, -np.exp(t) if name.endswith("A_log") else t
+
+
 def gguf_name(name, names):
+    special = re.fullmatch(r"model\.layers\.(\d+)\.(linear_attn\.dt_bias|linear_attn\.A_log|feed_forward\.expert_bias)", name)
+    if special:
+        part = {"linear_attn.dt_bias": "ssm_dt.bias", "linear_attn.A_log": "ssm_a",
+                "feed_forward.expert_bias": "exp_probs_b.bias"}[special[2]]
+        return f"blk.{special[1]}.{part}"
     adapter = re.fullmatch(r"model\.layers\.(\d+)\.mlp\.moe_adapter\.(.*)\.weight", name)
     if adapter:
         part = {"router": "inp", "experts.adapter_down": "down_exps",
                 "experts.adapter_up": "up_exps"}[adapter[2]]
         return f"blk.{adapter[1]}.ffn_adapter_{part}.weight"
     for table in names:
-        found = table.get_name(name, try_suffixes=(".weight", ".bias"))
-        if found:
-            return found
+        for spelt in (name, name.removeprefix("model.")):
+            found = table.get_name(spelt, try_suffixes=(".weight", ".bias"))
+            if found:
+                return found
     raise KeyError(name)
 
 
@@ -183,7 +240,11 @@ def tensors_of(folder, config, split_kv):
             t = permute(t, config["num_attention_heads"])
         if permuted and ".k_proj." in name:
             t = permute(t, config["num_key_value_heads"])
-        parts = halves(name, t, config) if split_kv and "kv_b_proj" in name else [(name, t)]
+        if "linear_num_key_heads" in config and name.endswith("norm.weight") and ".linear_attn." not in name:
+            t = t + 1
+        t = t[:, 0] if ".conv.conv." in name else t
+        parts = halves(name, t, config) if split_kv and "kv_b_proj" in name else \
+            delta(name, t, config) if ".linear_attn." in name else [(name, t)]
         for part, value in parts:
             yield gguf_name(part, names), np.ascontiguousarray(value, np.float32)
 
@@ -191,7 +252,8 @@ def tensors_of(folder, config, split_kv):
 def stored_as(name, t, kind):
     """What llama.cpp keeps in f32, and what does not fit into blocks, stays f32."""
     block = gguf.GGML_QUANT_SIZES[kind][0]
-    plain = t.squeeze().ndim < 2 or name.endswith("_inp.weight") or t.shape[-1] % block
+    conv = name.endswith(("ssm_conv1d.weight", "shortconv.conv.weight"))
+    plain = t.squeeze().ndim < 2 or name.endswith("_inp.weight") or conv or t.shape[-1] % block
     return Type.F32 if plain else kind
 
 
