@@ -275,18 +275,19 @@ static uint32_t longest(const pq_page *page)
 }
 
 /* Bytes of the texts of a page that are a dictionary's or begin as the text before: at most as many
- * as *out. Where that is too many for the file the page is decoded, and *out is exact. */
+ * as *out. Where that is over a quarter of what its bytes in the file allow, the page is decoded
+ * and *out is exact, so that the bounds of all pages together refuse no file. */
 static pesc_status text_bytes(parquet *p, int32_t leaf, pq_chunk *c, pq_place *place, uint64_t *out)
 {
     pq_page *page;
     bool indexes = pq_encoding_indexes(place->encoding);
-    uint64_t left = p->most - p->content;
+    uint64_t share = place->packed * (p->most / p->map->size / 4);
     *out = (uint64_t)place->n * (indexes ? c->dictionary.unpacked : place->unpacked);
-    if (*out > left && indexes && c->has_dictionary) {
+    if (*out > share && indexes && c->has_dictionary) {
         TRY(pq_page_get(p, leaf, c, &c->dictionary, &page));
         *out = (uint64_t)place->n * longest(page);
     }
-    if (*out <= left)
+    if (*out <= share)
         return PESC_OK;
     TRY(pq_page_read(p, leaf, c, place, false, &page));
     *out = 0;
@@ -311,6 +312,7 @@ static pesc_status count_rows(parquet *p, int32_t leaf, pq_chunk *c, pq_place *p
     const pq_leaf *l = &p->leaves[leaf];
     uint64_t texts = 0;
     place->rows = place->n;
+    p->reading++; /* pages in memory may be forgotten */
     if ((l->max_def && place->def_packed) || (l->max_rep && place->rep_packed))
         return pq_refused(p, "levels in the encoding BIT_PACKED");
     TRY(add_content(p, place->unpacked + place->n * entry_bytes(p, l)));

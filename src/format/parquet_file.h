@@ -126,7 +126,7 @@ struct parquet {
     size_t n_groups;
     uint64_t rows;
     uint64_t content, most; /* bytes of the rows as JSON, about, and how many there may be */
-    uint64_t reading;       /* counts the rows that were read */
+    uint64_t reading;       /* counts the rows that were read, and before that the pages */
     pq_place **cached;
     size_t n_cached, cap_cached;
     size_t cache_bytes;

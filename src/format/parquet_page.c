@@ -147,6 +147,7 @@ static pesc_status unpack_page(const parquet *p, int32_t leaf, const pq_chunk *c
         if (!pq_unpack(codec, from + front, at->packed - front, g->raw + front,
                        at->unpacked - front))
             return pq_fail(p, leaf, at->at, "the page cannot be unpacked; the file is damaged");
+    io_map_drop(from, at->packed);
     return PESC_OK;
 }
 

@@ -83,6 +83,24 @@ static void refuses_what_it_does_not_read(void **state)
               "is Parquet with an encrypted footer, which is not read");
 }
 
+static pesc_status open_source(const char *path, int64_t ratio)
+{
+    source *s = NULL;
+    pesc_status st = source_open(&s, &path, 1, ratio);
+    source_close(s);
+    return st;
+}
+
+/* What the texts of dictionaries could be together is not what they are. */
+static void refuses_what_unpacks_to_too_much(void **state)
+{
+    (void)state;
+    must(open_source(GOLDEN "unique.parquet", 0));
+    must_fail(open_source(GOLDEN "bomb.parquet", 0), PESC_FORMAT,
+              "its rows unpack to more than 16777216 bytes");
+    must(open_source(GOLDEN "bomb.parquet", 1000000));
+}
+
 /* A file cut anywhere is refused; with any bit flipped it is refused or read. */
 static void bears_damage(void **state)
 {
@@ -108,6 +126,7 @@ int main(void)
         cmocka_unit_test(reads_what_writers_wrote),
         cmocka_unit_test(shows_a_row_as_json),
         cmocka_unit_test(refuses_what_it_does_not_read),
+        cmocka_unit_test(refuses_what_unpacks_to_too_much),
         cmocka_unit_test(bears_damage),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -3,8 +3,11 @@
 
 Each table has a random schema of texts, whole numbers, reals, booleans, lists, structs and maps with nulls
 everywhere, and is written by pyarrow (every encoding and codec that pesc reads, both versions of pages, small pages
-and row groups), polars or duckdb. TABLES says how many (200), SEED which. Ends with `N passed, M failed`.
+and row groups), polars or duckdb. TABLES says how many (200), SEED which. DAMAGED (4) small files with checksums of pages
+are then cut at every byte and have every bit flipped: cut ones are refused, and one with a flipped bit is refused, read alike, or
+differs by what no checksum covers, the footer and the heads of pages. Ends with `N passed, M failed`.
 """
+import collections
 import json
 import math
 import os
@@ -22,7 +25,7 @@ import pyarrow.parquet as pq
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 READER = ROOT / os.environ.get("BUILD", "build") / "tests/conformance/parquet_rows"
-TABLES, SEED = int(os.environ.get("TABLES", 200)), int(os.environ.get("SEED", 1))
+TABLES, SEED, DAMAGED = (int(os.environ.get(*v)) for v in (("TABLES", 200), ("SEED", 1), ("DAMAGED", 4)))
 ENCODINGS = {"text": ["PLAIN", "DELTA_LENGTH_BYTE_ARRAY", "DELTA_BYTE_ARRAY"], "int": ["PLAIN", "DELTA_BINARY_PACKED"],
              "bool": ["PLAIN", "RLE"], "real": ["PLAIN"]}
 LEAVES = {"text": [pa.string(), pa.large_string()], "int": [pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32()],
@@ -145,16 +148,42 @@ def make(number, folder):
     return path, about, [{f.name: wanted(row[f.name], f.type) for f in back.schema} for row in back.to_pylist()]
 
 
+def ask(reader, path):
+    print(path, file=reader.stdin, flush=True)
+    return json.loads(reader.stdout.readline())
+
+
+def damage(reader, number, folder):
+    """What becomes of a small file that is cut anywhere or has any bit flipped: 'cut refused', 'flip equal', ..."""
+    rng, path, found = random.Random(f"{SEED}-damage-{number}"), folder / "damaged.parquet", collections.Counter()
+    talk = [[{"role": "user", "content": random_text(rng)[:30]}], [], None, [{"role": "a", "content": None}]]
+    pq.write_table(pa.table({"id": [1, 2, 3, 4], "messages": talk}), path, write_page_checksum=True, write_statistics=False, store_schema=False,
+                   compression=rng.choice(["NONE", "SNAPPY", "ZSTD", "GZIP", "LZ4"]), data_page_version=rng.choice(["1.0", "2.0"]))
+    raw, whole = path.read_bytes(), ask(reader, path)
+    footer = len(raw) - 8 - int.from_bytes(raw[-8:-4], "little")
+    for n in range(len(raw)):
+        path.write_bytes(raw[:n])
+        found["cut refused" if "error" in ask(reader, path) else "CUT READ"] += 1
+    for bit in range(8 * len(raw)):
+        flipped = bytearray(raw)
+        flipped[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(flipped)
+        got = ask(reader, path)
+        how = "refused" if "error" in got else "equal" if got == whole else "differs"
+        found[f"flip {how} in {'footer' if bit // 8 >= footer else 'pages'}"] += 1
+    return found
+
+
 def main():
     passed = failed = 0
+    found = collections.Counter()
     with tempfile.TemporaryDirectory() as folder:
         reader = subprocess.Popen([READER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         for number in range(TABLES):
             path, about, rows = make(number, pathlib.Path(folder))
             if rows is None:
                 continue
-            print(path, file=reader.stdin, flush=True)
-            got = json.loads(reader.stdout.readline())
+            got = ask(reader, path)
             same = got.get("rows") == rows
             passed, failed = passed + same, failed + (not same)
             if not same:
@@ -164,6 +193,11 @@ def main():
                     print("  pesc   ", json.dumps(got["rows"][where])[:300])
                     print("  pyarrow", json.dumps(rows[where])[:300])
             path.unlink()
+        for number in range(DAMAGED):
+            found += damage(reader, number, pathlib.Path(folder))
+    print(", ".join(f"{n} {what}" for what, n in sorted(found.items())))
+    wrong = found["CUT READ"] + (found["flip differs in pages"] > found["flip refused in pages"] // 1000)
+    passed, failed = passed + (DAMAGED > 0 and not wrong), failed + (wrong > 0)
     print(f"{passed} passed, {failed} failed")
     sys.exit(failed != 0)
 

@@ -50,6 +50,10 @@ def main():
     asked = [{"question": f"What is {i} + {i}?", "answer": f"It is {2 * i}."} for i in range(8)]
     (OUT / "questions.jsonl").write_text("".join(json.dumps(r) + "\n" for r in asked))
     pq.write_table(pa.Table.from_pylist(asked), OUT / "questions.parquet")
+    # 5 MB of texts, each once, in dictionaries of their row groups; and 100 MB, one text many times
+    unique = [{"text": f"{i:06d}" + "x" * 40000} for i in range(120)]
+    pq.write_table(pa.Table.from_pylist(unique), OUT / "unique.parquet", compression="ZSTD", row_group_size=5, write_statistics=False)
+    pq.write_table(pa.table({"text": ["y" * 100000] * 1000}), OUT / "bomb.parquet", compression="ZSTD", write_statistics=False)
 
 
 if __name__ == "__main__":
