@@ -1,11 +1,11 @@
 /* bench/matmul: the speed of the CPU's products, beside the limits of the machine.
  *
- *   build/bench/matmul [threads] [isa]
+ *   build/bench/matmul [threads] [isa] [few]
  *
  * Everything is timed in one run, interleaved, best of several: on a shared machine only ratios
  * are meaningful. With one thread the clock is the thread's CPU time. Prints GFLOP/s of products
  * beside the peak rate of multiply-adds and oneDNN's sgemm (if its library is installed), and GB/s
- * of weights for few rows beside a plain loop that reads them. */
+ * of weights for few rows beside a plain loop that reads them; few: these alone. */
 #include "backend/cpu/cpu.h"
 #include "base/clock.h"
 #include "base/mem.h"
@@ -28,25 +28,14 @@ static double seconds(void)
     return clock_read(clock_id);
 }
 
-/* Blocks of random numbers, repeated. */
-static void fill_blocks(dtype dt, char *data, size_t bytes)
+/* Random bytes, of which none makes a half that is not finite. */
+static void fill_blocks(char *data, size_t bytes)
 {
-    enum { SOME = 1 << 14 };
-    float x[SOME];
     uint64_t state = 1;
-    size_t period, n;
-    for (int i = 0; i < SOME; i++) {
+    for (size_t i = 0; i < bytes; i++) {
         state = state * 6364136223846793005u + 1442695040888963407u;
-        x[i] = (float)(int32_t)(state >> 32) / 2147483648.0f;
+        data[i] = (char)(state >> 56 & 0xBF);
     }
-    char *blocks = mem_alloc(SOME, sizeof(float));
-    if (!blocks || !dtype_bytes(dt, SOME, &period) || !quants_quantize(dt, x, SOME, blocks))
-        abort();
-    for (size_t i = 0; i < bytes; i += n) {
-        n = bytes - i < period ? bytes - i : period;
-        memcpy(data + i, blocks, n);
-    }
-    mem_free(blocks);
 }
 
 /* Random, never zeros: some CPUs multiply zeros faster. */
@@ -59,7 +48,7 @@ static tensor random_matrix(dtype dt, int64_t rows, int64_t cols)
         abort();
     uint64_t state = 1;
     if (quants_is(dt)) {
-        fill_blocks(dt, t.data, bytes);
+        fill_blocks(t.data, bytes);
         return t;
     }
     for (size_t i = 0; i + 2 <= bytes; i += 2) {
@@ -185,11 +174,17 @@ static const row products[] = {
     { "LoRA up dB", MM_TN, 1024, 1536, 16 },      { "LoRA q,k,v dA", MM_TN, 1024, 48, 576 },
     { "LoRA down dA", MM_TN, 1024, 16, 1536 },
 };
+/* The first KINDS of them also for many rows. */
 static const struct {
     dtype act, weight;
-} kinds[] = { { DT_F32, DT_F32 },  { DT_F32, DT_NF4 },   { DT_F32, DT_Q8_0 },
-              { DT_F32, DT_Q4_K }, { DT_BF16, DT_BF16 }, { DT_BF16, DT_NF4 } };
-enum { KINDS = sizeof kinds / sizeof *kinds };
+} kinds[] = { { DT_F32, DT_F32 },   { DT_F32, DT_NF4 },   { DT_F32, DT_Q8_0 },
+              { DT_F32, DT_Q4_K },  { DT_BF16, DT_BF16 }, { DT_BF16, DT_NF4 },
+              { DT_F32, DT_Q5_K },  { DT_F32, DT_Q6_K },  { DT_F32, DT_Q4_0 },
+              { DT_BF16, DT_Q4_K }, { DT_BF16, DT_Q5_K }, { DT_BF16, DT_Q6_K },
+              { DT_BF16, DT_Q8_0 }, { DT_BF16, DT_Q4_0 }, { DT_BF16, DT_Q4_1 },
+              { DT_BF16, DT_Q5_0 }, { DT_BF16, DT_Q5_1 }, { DT_BF16, DT_IQ4_NL },
+              { DT_BF16, DT_Q2_K }, { DT_BF16, DT_Q3_K } };
+enum { KINDS = 6, FEW_KINDS = sizeof kinds / sizeof *kinds };
 
 static mm call_of(const row *r, dtype act, dtype weight)
 {
@@ -265,7 +260,7 @@ static void print_few(device *d, int64_t o, int64_t i)
 {
     static const int64_t counts[] = { 1, 2, 4, 8 };
     enum { COUNTS = 4 };
-    for (int k = 0; k < KINDS; k++) {
+    for (int k = 0; k < FEW_KINDS; k++) {
         if (i % (int64_t)dtype_block(kinds[k].weight))
             continue;
         mm c = call_of(&(row){ .t = counts[COUNTS - 1], .o = o, .i = i }, kinds[k].act,
@@ -315,7 +310,8 @@ int main(int argc, char **argv)
         printf("peak of f32 multiply-adds: %.0f GFLOP/s\n", peak(cpu_of(d), fma256_peak, 16));
     if (cpu_isa_best() >= CPU_AVX512_BF16)
         printf("peak of bf16 dot products: %.0f GFLOP/s\n", peak(cpu_of(d), dot_peak, 64));
-    print_products(d);
+    if (argc <= 3)
+        print_products(d);
     printf("GB/s of weights, few rows\n");
     print_few(d, 49152, 576);
     print_few(d, 4096, 4096);

@@ -5,8 +5,8 @@
  * s of the sum is partial sum s of the k block, and the partial sums of VECTOR outputs are then
  * added in order, as the micro-kernel adds them (kernel_split.h). A chain of multiply-adds in one
  * sum would wait for each result, so several weight rows are multiplied in turn, while the memory
- * of the next ones is prefetched. For more rows of activations, and in formats that have no code
- * for that, the weight rows are decoded into L1, a k block at a time, and multiplied from there. */
+ * of the next ones is prefetched. For more rows of activations the weight rows are decoded into L1,
+ * a k block at a time, and multiplied from there. */
 
 enum {
     FEW_OUTPUTS = 4,                      /* weight rows with sums in registers */
@@ -14,24 +14,24 @@ enum {
     FEW_DECODED = MANY_REGISTERS ? 6 : 3, /* activation rows, of weights decoded into L1 */
     FEW_EACH = VECTOR * PARTIALS, /* partial sums of a row and k block, for VECTOR outputs */
     FEW_BLOCKS = 64,              /* most k blocks of one call */
-    FEW_GROUPS =
-        FEW_BLOCKS * MM_KC / GROUP_ELEMENTS + 8, /* first and last may be parts of blocks */
+    FEW_PARTS = MM_KC / GROUP_ELEMENTS / 8 + 1, /* blocks of several groups that a k block meets */
+    FEW_AHEAD = 4 << 10, /* bytes after the weight rows in registers that are not prefetched: short
+                            rows are multiplied sooner than memory answers */
     FEW_STRIDE = MM_KC + 16 /* from row to row of decoded weights: other sets of L1 */
 };
 
 /* The scratch of a call. */
 typedef struct few_scratch {
     float partials[FEW_BLOCKS * MM_FEW_ROWS * FEW_EACH]; /* [k blocks][rows][FEW_EACH] */
-    float scale[FEW_OUTPUTS][2 * FEW_GROUPS], minimum[FEW_OUTPUTS][FEW_GROUPS];
-    mm_element decoded[FEW_OUTPUTS][FEW_STRIDE]; /* a k block */
+    mm_element decoded[FEW_OUTPUTS][FEW_STRIDE];         /* a k block */
 } few_scratch;
 
 _Static_assert(sizeof(few_scratch) <= 2 << 20, "it fits mm_tile.scratch");
 
-/* `outputs` weight rows from the block that holds the first value of a call on. */
+/* `outputs` weight rows. */
 typedef struct block_rows {
-    block_row row[FEW_OUTPUTS];
-    const char *next;    /* the memory after these rows, as long as they are together */
+    const uint8_t *row[FEW_OUTPUTS];
+    const uint8_t *next; /* what is prefetched, as long as the rows are together */
     const mm_element *a; /* [.][MM_KC]: the activations they are multiplied with */
 } block_rows;
 
@@ -44,37 +44,75 @@ INLINE void reduce_blocks(const mm_tile *t, mm_block block, int64_t column)
             reduce_partials(t->sums + i * t->ld + column, partials, t->add || e > 0);
 }
 
-/* partials [n_rows][VECTOR outputs][PARTIALS] of groups [first, first + n). */
-INLINE void block_sums(int n_rows, int outputs, dtype dt, const block_rows *w, int64_t first,
-                       int64_t n, float *partials)
+/* Groups of a block of each weight row: group g, or g and g + 1 where blocks have several; g is
+ * even. */
+typedef struct row_groups {
+    const uint8_t *block[FEW_OUTPUTS];
+    const block_parts *parts; /* [outputs] */
+    int g;
+} row_groups;
+
+/* sum += the products of these groups with the activations. */
+INLINE void add_groups(int n_rows, int outputs, dtype dt, const row_groups *w, const mm_element *a,
+                       vecf sum[FEW_TOGETHER][FEW_OUTPUTS])
 {
-    const int step = block_groups(dt) > 1 ? 2 : 1; /* k blocks hold an even number of those */
-    const int bytes = outputs * step * (int)group_bytes(dt);
+    const int n = block_groups(dt) > 1 ? 2 : 1;
+#pragma GCC unroll 64
+    for (int odd = 0; odd < n; odd++)
+#pragma GCC unroll 64
+        for (int j = 0; j < outputs; j++) {
+            vec b[GROUP_VECTORS];
+            group_at at = { w->block[j], &w->parts[j], w->g, odd };
+            group_elements(dt, &at, b);
+#pragma GCC unroll 64
+            for (int i = 0; i < n_rows; i++)
+#pragma GCC unroll 64
+                for (int v = 0; v < GROUP_VECTORS; v++)
+                    sum[i][j] = multiply_elements(
+                        sum[i][j], load_elements(a + i * MM_KC + odd * GROUP_ELEMENTS + v * VECTOR),
+                        b[v]);
+        }
+}
+
+/* The parts of the blocks with groups [first, end) of the rows. They are stored well before they
+ * are used, because a load that needs what was just stored in another width waits. */
+INLINE void take_rows_apart(int outputs, dtype dt, const block_rows *w, int64_t first, int64_t end,
+                            block_parts parts[FEW_PARTS][FEW_OUTPUTS])
+{
+    const int per = block_groups(dt);
+    for (int64_t i = first / per; per > 1 && i < num_divide_up(end, per); i++, parts++)
+#pragma GCC unroll 64
+        for (int j = 0; j < outputs; j++)
+            find_parts(dt, w->row[j] + i * block_bytes(dt), &parts[0][j]);
+}
+
+/* partials [n_rows][VECTOR outputs][PARTIALS] of groups [first, end) of the rows. */
+INLINE void block_sums(int n_rows, int outputs, dtype dt, const block_rows *w, int64_t first,
+                       int64_t end, float *partials)
+{
     const mm_element *a = w->a;
+    const int per = block_groups(dt), step = per > 1 ? 2 : 1;
     vecf sum[FEW_TOGETHER][FEW_OUTPUTS];
 #pragma GCC unroll 64
     for (int i = 0; i < n_rows; i++)
 #pragma GCC unroll 64
         for (int j = 0; j < outputs; j++)
             sum[i][j] = zero_sums();
-    for (int64_t g = first; g < first + n; g += step, a += step * GROUP_ELEMENTS) {
-#pragma GCC unroll 64
-        for (int i = 0; i < bytes; i += MM_CACHE_LINE)
-            __builtin_prefetch(w->next + g * outputs * group_bytes(dt) + i, 0, 2);
+    block_parts parts[FEW_PARTS][FEW_OUTPUTS];
+    take_rows_apart(outputs, dt, w, first, end, parts);
+    row_groups groups = { .parts = parts[0] };
+    for (int64_t base = first / per * per; base < end; base += per, groups.parts += FEW_OUTPUTS) {
+        int64_t byte = base / per * block_bytes(dt);
 #pragma GCC unroll 64
         for (int j = 0; j < outputs; j++)
+            groups.block[j] = w->row[j] + byte;
 #pragma GCC unroll 64
-            for (int odd = 0; odd < step; odd++) {
-                vec b[GROUP_VECTORS];
-                group_elements(dt, &w->row[j], g, odd, b);
-#pragma GCC unroll 64
-                for (int i = 0; i < n_rows; i++)
-#pragma GCC unroll 64
-                    for (int v = 0; v < GROUP_VECTORS; v++)
-                        sum[i][j] = multiply_elements(
-                            sum[i][j],
-                            load_elements(a + i * MM_KC + odd * GROUP_ELEMENTS + v * VECTOR), b[v]);
-            }
+        for (int i = 0; i < outputs * block_bytes(dt); i += MM_CACHE_LINE)
+            __builtin_prefetch(w->next + outputs * byte + i, 0, 2);
+        int stop = per > 1 && base + per > end ? (int)(end - base) : per;
+        groups.g = per > 1 && base < first ? (int)(first - base) : 0;
+        for (; groups.g < stop; groups.g += step, a += step * GROUP_ELEMENTS)
+            add_groups(n_rows, outputs, dt, &groups, a, sum);
     }
 #pragma GCC unroll 64
     for (int i = 0; i < n_rows; i++)
@@ -88,24 +126,16 @@ INLINE int64_t row_bytes_of(const mm_operand *x)
     return x->ld / (int64_t)dtype_block(x->dt) * (int64_t)dtype_block_bytes(x->dt);
 }
 
-/* Weight rows [row, row + outputs) with their factors in scratch; the last row of the block stands
- * in for those after it. */
-INLINE block_rows block_rows_at(int outputs, dtype dt, const mm_operand *x, mm_block block,
-                                int64_t column, few_scratch *scratch)
+/* Weight rows [column, column + outputs) of a block; its last row stands in for those after it. */
+INLINE block_rows block_rows_at(int outputs, const mm_operand *x, mm_block block, int64_t column)
 {
     block_rows w = { 0 };
-    const char *data = x->data;
-    int64_t per = block_groups(dt), first = block.e / GROUP_ELEMENTS / per;
-    int64_t n = num_divide_up(block.e + block.n_elements, per * GROUP_ELEMENTS) - first;
+    const uint8_t *data = x->data;
+    int64_t bytes = row_bytes_of(x);
 #pragma GCC unroll 64
-    for (int j = 0; j < outputs; j++) {
-        int64_t at = block.row + num_min(column + j, block.n_rows - 1);
-        const uint8_t *row = (const uint8_t *)data + at * row_bytes_of(x);
-        row_factors(dt, row, first, n, scratch->scale[j], scratch->minimum[j]);
-        w.row[j] =
-            (block_row){ row + first * block_bytes(dt), scratch->scale[j], scratch->minimum[j] };
-    }
-    w.next = data + (block.row + column + outputs) * row_bytes_of(x);
+    for (int j = 0; j < outputs; j++)
+        w.row[j] = data + (block.row + num_min(column + j, block.n_rows - 1)) * bytes;
+    w.next = data + (block.row + column + outputs) * bytes + FEW_AHEAD;
     return w;
 }
 
@@ -115,15 +145,14 @@ INLINE void multiply_blocks(int n_rows, dtype dt, const mm_tile *t, const mm_ope
 {
     const int outputs = MANY_REGISTERS || n_rows <= 2 ? FEW_OUTPUTS : FEW_OUTPUTS / 2;
     few_scratch *scratch = (few_scratch *)(void *)t->scratch;
-    int64_t skipped = block.e / GROUP_ELEMENTS % block_groups(dt);
     for (int64_t j = 0; j < num_min(VECTOR, block.n_rows - column); j += outputs) {
-        block_rows w = block_rows_at(outputs, dt, x, block, column + j, scratch);
+        block_rows w = block_rows_at(outputs, x, block, column + j);
         w.a = t->rows;
         float *to = scratch->partials + j * PARTIALS;
         for (int64_t e = 0; e < block.n_elements; e += t->block_elements) {
             int64_t n = num_min(t->block_elements, block.n_elements - e);
-            block_sums(n_rows, outputs, dt, &w, skipped + e / GROUP_ELEMENTS, n / GROUP_ELEMENTS,
-                       to);
+            block_sums(n_rows, outputs, dt, &w, (block.e + e) / GROUP_ELEMENTS,
+                       (block.e + e + n) / GROUP_ELEMENTS, to);
             w.a += n_rows * MM_KC;
             to += n_rows * FEW_EACH;
         }
@@ -232,19 +261,13 @@ INLINE void few_rows_of_blocks(dtype dt, const mm_tile *t, const mm_operand *x, 
         }
 }
 
-INLINE void few_rows_of_decoded(dtype dt, const mm_tile *t, const mm_operand *x, mm_block block)
-{
-    (void)dt;
-    for (int64_t column = 0; column < block.n_rows; column += VECTOR)
-        multiply_decoded(t, x, block, column);
-}
-
 TARGET static void few_rows_blocks(const mm_tile *t, const mm_operand *x, mm_format format,
                                    mm_block block)
 {
     (void)format;
-    if (t->n_rows > FEW_TOGETHER)
-        few_rows_of_decoded(x->dt, t, x, block);
+    if (t->n_rows <= FEW_TOGETHER)
+        WITH_BLOCK_FORMAT(x->dt, few_rows_of_blocks, t, x, block)
     else
-        WITH_BLOCK_FORMAT(x->dt, few_rows_of_blocks, few_rows_of_decoded, t, x, block);
+        for (int64_t column = 0; column < block.n_rows; column += VECTOR)
+            multiply_decoded(t, x, block, column);
 }

@@ -66,6 +66,24 @@ INLINE void put_sums(float *at, vecf sum, bool add)
     _mm256_storeu_ps(at, add ? _mm256_add_ps(_mm256_loadu_ps(at), sum) : sum);
 }
 
+/* VECTOR bytes. */
+INLINE __m128i vector_of_bytes(const char *at)
+{
+    return _mm_loadl_epi64((const void *)at);
+}
+
+/* 32 bytes; with AVX-512 also those that begin 64 bytes further on. */
+INLINE vec bytes_and_64_on(const uint8_t *at)
+{
+    return _mm256_loadu_si256((const void *)at);
+}
+
+/* A number in f16, in every lane. */
+INLINE vecf every_half(uint16_t bits)
+{
+    return _mm256_cvtph_ps(_mm_set1_epi16((int16_t)bits));
+}
+
 /* VALUES vectors of values, neighbours in k, as elements. */
 INLINE vec elements_of(const vecf values[VALUES])
 {

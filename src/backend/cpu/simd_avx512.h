@@ -78,6 +78,25 @@ INLINE void put_sums(float *at, vecf sum, bool add)
     _mm512_storeu_ps(at, add ? _mm512_add_ps(_mm512_loadu_ps(at), sum) : sum);
 }
 
+/* VECTOR bytes. */
+INLINE __m128i vector_of_bytes(const char *at)
+{
+    return _mm_loadu_si128((const void *)at);
+}
+
+/* 32 bytes, and the 32 that begin 64 bytes further on. */
+INLINE vec bytes_and_64_on(const uint8_t *at)
+{
+    vec first = _mm512_castsi256_si512(_mm256_loadu_si256((const void *)at));
+    return _mm512_inserti64x4(first, _mm256_loadu_si256((const void *)(at + 64)), 1);
+}
+
+/* A number in f16, in every lane. */
+INLINE vecf every_half(uint16_t bits)
+{
+    return _mm512_cvtph_ps(_mm256_set1_epi16((int16_t)bits));
+}
+
 /* VALUES vectors of values, neighbours in k, as elements. */
 INLINE vec elements_of(const vecf values[VALUES])
 {

@@ -2,10 +2,12 @@
  * kernel_simd.h.
  *
  * In every format a group of 32 values is 32 small integers, the codes, times a scale for each half
- * of the group or for all of it, plus a minimum. Decoding has two steps: the scales and minima of a
- * row are collected as f32 (row_factors), then the codes of each group, 32 bytes, are widened and
- * multiplied (group_values). The products scale * code are exact in f32 wherever a minimum is
- * added, so fused multiply-adds give the bits of quants_unpack(). */
+ * of the group or for all of it, plus a minimum. Formats with several groups in a block pack their
+ * scales and minima together, and find_parts() unpacks those of a block. The values of a group are
+ * then made in one of two ways. With AVX-512 codes of up to five bits are looked up: what each code
+ * stands for is computed once for a group, in one or two vectors, and a permutation of them by the
+ * codes gives the values. Other codes are widened, converted and multiplied. The products
+ * scale * code are exact in f32, so fused multiply-adds give the bits of quants_unpack(). */
 #include "tensor/quants.h"
 
 #include <string.h>
@@ -20,100 +22,150 @@ enum {
 
 INLINE bool has_minimum(dtype dt)
 {
-    return dt == DT_Q4_1 || dt == DT_Q5_1 || dt == DT_Q4_K || dt == DT_Q5_K;
+    return dt == DT_Q4_1 || dt == DT_Q5_1 || dt == DT_Q2_K || dt == DT_Q4_K || dt == DT_Q5_K;
 }
 
 INLINE int scales_of_group(dtype dt)
 {
-    return dt == DT_Q6_K ? 2 : 1;
+    return dt == DT_Q2_K || dt == DT_Q3_K || dt == DT_Q6_K ? 2 : 1;
+}
+
+/* Whether codes are looked up in a table. */
+INLINE bool looked_up(dtype dt)
+{
+    return TABLE_OF_16 && dt != DT_Q6_K && dt != DT_Q8_0;
 }
 
 /* Groups of a block. */
-INLINE int64_t block_groups(dtype dt)
+INLINE int block_groups(dtype dt)
 {
-    return dt == DT_Q4_K || dt == DT_Q5_K || dt == DT_Q6_K ? 8 : 1;
+    return dt == DT_Q2_K || dt == DT_Q3_K || dt == DT_Q4_K || dt == DT_Q5_K || dt == DT_Q6_K ? 8
+                                                                                             : 1;
 }
 
-/* Bytes of a group; where a block has several, its bytes divided by them, rounded up. */
-INLINE int64_t group_bytes(dtype dt)
+INLINE int block_bytes(dtype dt)
 {
-    return dt == DT_Q4_0 || dt == DT_IQ4_NL || dt == DT_Q4_K ? 18
-           : dt == DT_Q4_1                                   ? 20
-           : dt == DT_Q5_0 || dt == DT_Q5_K                  ? 22
-           : dt == DT_Q5_1                                   ? 24
-           : dt == DT_Q6_K                                   ? 27
-                                                             : 34; /* Q8_0 */
-}
-
-INLINE int64_t block_bytes(dtype dt)
-{
-    return dt == DT_Q6_K ? 210 : group_bytes(dt) * block_groups(dt);
+    return dt == DT_Q4_0 || dt == DT_IQ4_NL ? 18
+           : dt == DT_Q4_1                  ? 20
+           : dt == DT_Q5_0                  ? 22
+           : dt == DT_Q5_1                  ? 24
+           : dt == DT_Q8_0                  ? 34
+           : dt == DT_Q2_K                  ? 84
+           : dt == DT_Q3_K                  ? 110
+           : dt == DT_Q4_K                  ? 144
+           : dt == DT_Q5_K                  ? 176
+                                            : 210; /* Q6_K */
 }
 
 /* ---- scales and minima */
 
-INLINE float half_at(const uint8_t *at)
+/* A block with several groups, taken apart: the scales, then the minima; and where the codes are
+ * not looked up, the codes as signed bytes. */
+typedef struct block_parts {
+    float factors[32];
+    int8_t codes[8 * QUANTS_GROUP];
+} block_parts;
+
+INLINE uint16_t half_bits(const uint8_t *at)
 {
     uint16_t h;
     memcpy(&h, at, sizeof h);
-    return _cvtsh_ss(h);
+    return h;
 }
 
-INLINE uint32_t word_at(const uint8_t *at)
+INLINE float half_at(const uint8_t *at)
 {
-    uint32_t u;
-    memcpy(&u, at, sizeof u);
-    return u;
+    return _cvtsh_ss(half_bits(at));
 }
 
-/* Eight bytes (given as two words) times d. */
-INLINE __m256 scaled_bytes(uint32_t low, uint32_t high, float d)
+/* out = signed bytes times d. n: 8 or 16. */
+INLINE void scaled_bytes(__m128i bytes, int n, float d, float *out)
 {
-    __m256i x = _mm256_cvtepu8_epi32(_mm_set_epi32(0, 0, (int)high, (int)low));
-    return _mm256_mul_ps(_mm256_cvtepi32_ps(x), _mm256_set1_ps(d));
+    for (int i = 0; i < n; i += 8, bytes = _mm_srli_si128(bytes, 8))
+        _mm256_storeu_ps(out + i, _mm256_mul_ps(_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes)),
+                                                _mm256_set1_ps(d)));
+}
+
+INLINE __m128i bytes_at(const uint8_t *at)
+{
+    return _mm_loadu_si128((const void *)at);
 }
 
 /* Q4_K and Q5_K: the 6-bit scales and minima of eight groups, four in a word: the low six bits of
- * words 0 and 1 are those of groups 0..3; groups 4..7 have their low four bits in the nibbles of
- * word 2 and the upper two on top of words 0 and 1. */
-INLINE void six_bit_factors(const uint8_t *block, float *scale, float *minimum)
+ * words 1 and 2 of a block are those of groups 0..3; groups 4..7 have their low four bits in the
+ * nibbles of word 3 and the upper two on top of words 1 and 2. */
+INLINE void six_bit_factors(const uint8_t *block, block_parts *p)
 {
-    const uint32_t six = 0x3F3F3F3F, four = 0x0F0F0F0F, two = 0x03030303;
-    uint32_t w0 = word_at(block + 4), w1 = word_at(block + 8), w2 = word_at(block + 12);
-    uint32_t high_scale = (w2 & four) | (w0 >> 6 & two) << 4;
-    uint32_t high_minimum = (w2 >> 4 & four) | (w1 >> 6 & two) << 4;
-    _mm256_storeu_ps(scale, scaled_bytes(w0 & six, high_scale, half_at(block)));
-    _mm256_storeu_ps(minimum, scaled_bytes(w1 & six, high_minimum, -half_at(block + 2)));
+    const __m128i lower = _mm_setr_epi8(4, 5, 6, 7, 12, 13, 14, 15, 8, 9, 10, 11, 12, 13, 14, 15);
+    const __m128i upper = _mm_setr_epi8(-1, -1, -1, -1, 4, 5, 6, 7, -1, -1, -1, -1, 8, 9, 10, 11);
+    const __m128i bits = _mm_set_epi32(0x0F0F0F0F, 0x3F3F3F3F, 0x0F0F0F0F, 0x3F3F3F3F);
+    __m128i x = bytes_at(block);
+    __m128i low = _mm_srlv_epi32(_mm_shuffle_epi8(x, lower), _mm_set_epi32(4, 0, 0, 0));
+    __m128i high = _mm_srli_epi16(_mm_shuffle_epi8(x, upper), 2);
+    x = _mm_or_si128(_mm_and_si128(low, bits), _mm_and_si128(high, _mm_set1_epi8(0x30)));
+    scaled_bytes(x, 8, half_at(block), p->factors);
+    scaled_bytes(_mm_srli_si128(x, 8), 8, -half_at(block + 2), p->factors + 8);
 }
 
-INLINE void q6_k_factors(const uint8_t *block, float *scale)
+/* Q2_K: a scale in the low nibble and a minimum in the high one, for every 16 values. */
+INLINE void q2_k_factors(const uint8_t *block, block_parts *p)
 {
-    __m256 d = _mm256_set1_ps(half_at(block + 208));
-    for (int i = 0; i < 16; i += 8) {
-        __m128i bytes = _mm_loadl_epi64((const void *)(block + 192 + i));
-        __m256 s = _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes));
-        _mm256_storeu_ps(scale + i, _mm256_mul_ps(s, d));
-    }
+    const __m128i nibble = _mm_set1_epi8(15);
+    __m128i x = bytes_at(block);
+    scaled_bytes(_mm_and_si128(x, nibble), 16, half_at(block + 80), p->factors);
+    scaled_bytes(_mm_and_si128(_mm_srli_epi16(x, 4), nibble), 16, -half_at(block + 82),
+                 p->factors + 16);
 }
 
-/* The factors of all groups in the blocks [first, first + n) of a row. */
-INLINE void row_factors(dtype dt, const uint8_t *row, int64_t first, int64_t n, float *scale,
-                        float *minimum)
+/* Q3_K: 16 scales of 6 bits: the low four in the nibbles of bytes 0..7, first the lower ones, and
+ * the upper two in bytes 8..11. They begin at byte 96; what is loaded ends with the block. */
+INLINE void q3_k_factors(const uint8_t *block, block_parts *p)
 {
-    const uint8_t *block = row + first * block_bytes(dt), *end = block + n * block_bytes(dt);
-    for (; block < end; block += block_bytes(dt)) {
-        if (dt == DT_Q4_K || dt == DT_Q5_K) {
-            six_bit_factors(block, scale, minimum);
-        } else if (dt == DT_Q6_K) {
-            q6_k_factors(block, scale);
-        } else {
-            *scale = half_at(block);
-            if (has_minimum(dt))
-                *minimum = half_at(block + 2);
-        }
-        scale += block_groups(dt) * scales_of_group(dt);
-        minimum += block_groups(dt);
-    }
+    const __m128i lower = _mm_setr_epi8(2, 3, 4, 5, 6, 7, 8, 9, 2, 3, 4, 5, 6, 7, 8, 9);
+    const __m128i upper = _mm_set1_epi32(0x0D0C0B0A);
+    __m128i x = bytes_at(block + 94);
+    __m128i low = _mm_srlv_epi32(_mm_shuffle_epi8(x, lower), _mm_set_epi32(4, 4, 0, 0));
+    __m128i high = _mm_srlv_epi32(_mm_shuffle_epi8(x, upper), _mm_set_epi32(6, 4, 2, 0));
+    high = _mm_slli_epi16(_mm_and_si128(high, _mm_set1_epi8(3)), 4);
+    x = _mm_or_si128(_mm_and_si128(low, _mm_set1_epi8(15)), high);
+    scaled_bytes(_mm_sub_epi8(x, _mm_set1_epi8(32)), 16, half_at(block + 108), p->factors);
+}
+
+INLINE void find_factors(dtype dt, const uint8_t *block, block_parts *p)
+{
+    if (dt == DT_Q4_K || dt == DT_Q5_K)
+        six_bit_factors(block, p);
+    else if (dt == DT_Q2_K)
+        q2_k_factors(block, p);
+    else if (dt == DT_Q3_K)
+        q3_k_factors(block, p);
+    else if (dt == DT_Q6_K)
+        scaled_bytes(bytes_at(block + 192), 16, half_at(block + 208), p->factors);
+}
+
+/* A group of a block: its number is g + odd, where g is even and odd known to the compiler. Formats
+ * with one group in a block have their factors there. */
+typedef struct group_at {
+    const uint8_t *block;
+    const block_parts *parts;
+    int g, odd;
+} group_at;
+
+/* The scale of a half of a group, in every lane. */
+INLINE vecf scale_of(dtype dt, const group_at *at, int half)
+{
+    const int n = scales_of_group(dt);
+    if (block_groups(dt) == 1)
+        return every_half(half_bits(at->block));
+    return SIMD(set1_ps)(at->parts->factors[(at->g + at->odd) * n + half * (n - 1)]);
+}
+
+INLINE vecf minimum_of(dtype dt, const group_at *at, int half)
+{
+    const int n = scales_of_group(dt);
+    if (block_groups(dt) == 1)
+        return every_half(half_bits(at->block + 2));
+    return SIMD(set1_ps)(at->parts->factors[(8 + at->g + at->odd) * n + half * (n - 1)]);
 }
 
 /* ---- codes */
@@ -126,9 +178,16 @@ INLINE code_bytes load_codes(const uint8_t *at)
 /* The nibbles of 16 bytes: the low ones, then the high ones. */
 INLINE code_bytes split_nibbles(const uint8_t *at)
 {
-    __m128i x = _mm_loadu_si128((const void *)at);
+    __m128i x = bytes_at(at);
     code_bytes both = _mm256_inserti128_si256(_mm256_castsi128_si256(x), _mm_srli_epi16(x, 4), 1);
     return _mm256_and_si256(both, _mm256_set1_epi8(15));
+}
+
+INLINE uint32_t word_at(const uint8_t *at)
+{
+    uint32_t u;
+    memcpy(&u, at, sizeof u);
+    return u;
 }
 
 /* 16 in every byte whose bit of the mask is set. */
@@ -147,24 +206,25 @@ INLINE code_bytes shifted_right(code_bytes x, int bits)
     return _mm256_srl_epi16(x, _mm_cvtsi32_si128(bits));
 }
 
-/* 32 bytes: nibbles of Q4_K, Q5_K or Q6_K, the high ones where asked. */
-INLINE code_bytes plane_of_nibbles(const uint8_t *at, bool high)
+/* `mask` of 32 bytes, moved down by `bits`. */
+INLINE code_bytes plane(const uint8_t *at, int bits, int mask)
 {
-    return _mm256_and_si256(shifted_right(load_codes(at), high ? 4 : 0), _mm256_set1_epi8(15));
+    return _mm256_and_si256(shifted_right(load_codes(at), bits), _mm256_set1_epi8((char)mask));
 }
 
-/* `bits` of every byte from `shift` on, as bits 4 and 5. */
-INLINE code_bytes plane_of_bits(const uint8_t *at, int shift, int bits)
+/* The same, moved up again by `up`. */
+INLINE code_bytes plane_above(const uint8_t *at, int bits, int mask, int up)
 {
-    code_bytes x = shifted_right(load_codes(at), shift);
-    return _mm256_slli_epi16(_mm256_and_si256(x, _mm256_set1_epi8((char)bits)), 4);
+    return _mm256_slli_epi16(plane(at, bits, mask), up);
 }
 
-/* The codes of group g + odd of a block, as signed bytes; g is even. */
-INLINE code_bytes group_codes(dtype dt, const uint8_t *block, int g, int odd)
+/* The codes of a group as signed bytes. */
+INLINE code_bytes group_codes(dtype dt, const group_at *at)
 {
     static const int8_t iq4[16] = { -127, -104, -83, -65, -49, -35, -22, -10,
                                     1,    13,   25,  38,  53,  69,  89,  113 };
+    const uint8_t *block = at->block;
+    int g = at->g, n = g + at->odd;
     switch (dt) {
     case DT_Q4_0:
         return _mm256_sub_epi8(split_nibbles(block + 2), _mm256_set1_epi8(8));
@@ -177,177 +237,281 @@ INLINE code_bytes group_codes(dtype dt, const uint8_t *block, int g, int odd)
     case DT_Q5_1:
         return _mm256_or_si256(split_nibbles(block + 8), fifth_bits(word_at(block + 4)));
     case DT_IQ4_NL:
-        return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(_mm_loadu_si128((const void *)iq4)),
+        return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(bytes_at((const uint8_t *)iq4)),
                                    split_nibbles(block + 2));
     case DT_Q8_0:
         return load_codes(block + 2);
+    case DT_Q2_K:
+        return plane(block + 16 + (g >> 2) * 32, (n & 3) * 2, 3);
+    case DT_Q3_K:
+        return _mm256_sub_epi8(_mm256_or_si256(plane(block + 32 + (g >> 2) * 32, (n & 3) * 2, 3),
+                                               plane_above(block, n, 1, 2)),
+                               _mm256_set1_epi8(4));
     case DT_Q4_K:
-        return plane_of_nibbles(block + 16 + g / 2 * 32, odd);
-    case DT_Q5_K:
-        return _mm256_or_si256(plane_of_nibbles(block + 48 + g / 2 * 32, odd),
-                               plane_of_bits(block + 16, g + odd, 1));
-    default: /* Q6_K */
-        return _mm256_sub_epi8(
-            _mm256_or_si256(plane_of_nibbles(block + g / 4 * 64 + odd * 32, g % 4 >= 2),
-                            plane_of_bits(block + 128 + g / 4 * 32, (g % 4 + odd) * 2, 3)),
-            _mm256_set1_epi8(32));
+        return plane(block + 16 + (g >> 1) * 32, at->odd * 4, 15);
+    default: /* Q5_K */
+        return _mm256_or_si256(plane(block + 48 + (g >> 1) * 32, at->odd * 4, 15),
+                               plane_above(block + 16, n, 1, 4));
     }
 }
 
-#if TABLE_OF_16
-/* Codes of four bits are looked up in a table of the sixteen values of their group. A lookup reads
- * the low bits of its index, so nothing is masked. */
-INLINE bool looked_up(dtype dt)
+/* Where block_parts has the codes of group n: each beside those of the group 4 further on. */
+INLINE int codes_of_group(int n)
 {
-    return dt == DT_Q4_0 || dt == DT_Q4_1 || dt == DT_IQ4_NL || dt == DT_Q4_K;
+    return ((n & 3) * 2 + (n >> 2)) * QUANTS_GROUP;
 }
 
-INLINE vecf value_table(dtype dt, const float *scale, const float *minimum)
+/* Q6_K: four groups have their low nibbles in 64 bytes and their upper two bits in 32, and so have
+ * the other four. */
+INLINE void q6_k_codes(const uint8_t *block, int8_t *codes)
 {
-    static const float from_0[16] = { 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15 };
-    static const float from_8[16] = { -8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7 };
-    static const float iq4[16] = { -127, -104, -83, -65, -49, -35, -22, -10,
-                                   1,    13,   25,  38,  53,  69,  89,  113 };
-    vecf q = load_sums(dt == DT_Q4_0 ? from_8 : dt == DT_IQ4_NL ? iq4 : from_0);
-    vecf s = _mm512_set1_ps(*scale);
-    return has_minimum(dt) ? _mm512_fmadd_ps(q, s, _mm512_set1_ps(*minimum)) : _mm512_mul_ps(q, s);
-}
-
-/* Where the nibbles of each half of a group are, and whether they are the high ones: Q4_K has the
- * nibbles of two groups in 32 bytes, the others those of a group's halves in 16. */
-typedef struct nibble_source {
-    const uint8_t *half[2];
-    bool high[2];
-} nibble_source;
-
-INLINE nibble_source nibbles_of(dtype dt, const uint8_t *block, int g, int odd)
-{
-    const uint8_t *at = block + (dt == DT_Q4_K ? 16 + g / 2 * 32 : dt == DT_Q4_1 ? 4 : 2);
-    if (dt == DT_Q4_K)
-        return (nibble_source){ { at, at + 16 }, { odd, odd } };
-    return (nibble_source){ { at, at }, { false, true } };
-}
-
-INLINE void looked_up_values(nibble_source x, vecf table, vecf out[VALUE_VECTORS])
-{
+    const vec low = SIMD(set1_epi8)(0x0F), high = SIMD(set1_epi8)(0x30);
+    for (int i = 0; i < 2; i += VECTOR / 8) {
+        vec top = load_elements((const void *)(block + 128 + i * 32));
 #pragma GCC unroll 64
-    for (int v = 0; v < VALUE_VECTORS; v++) {
-        vec index = _mm512_cvtepu8_epi32(_mm_loadu_si128((const void *)x.half[v]));
-        if (x.high[v])
-            index = _mm512_srli_epi32(index, 4);
-        out[v] = _mm512_permutexvar_ps(index, table);
+        for (int g = 0; g < 4; g++) {
+            vec x = bytes_and_64_on(block + i * 64 + g % 2 * 32);
+            x = g < 2 ? x : SIMD(srli_epi16)(x, 4);
+            vec y = g < 2 ? SIMD(slli_epi16)(top, 4 - 2 * g) : SIMD(srli_epi16)(top, 2 * g - 4);
+            x = SIMD(sub_epi8)((x & low) | (y & high), SIMD(set1_epi8)(32));
+            store_elements((void *)(codes + codes_of_group(4 * i + g)), x);
+        }
+    }
+}
+
+/* Takes a block with several groups apart. The compiler must not see what it stores: it would
+ * shuffle it out of registers instead of loading it into all lanes. */
+INLINE void find_parts(dtype dt, const uint8_t *block, block_parts *p)
+{
+    find_factors(dt, block, p);
+    if (dt == DT_Q6_K)
+        q6_k_codes(block, p->codes);
+    else if (!looked_up(dt))
+#pragma GCC unroll 64
+        for (int g = 0; g < block_groups(dt); g++) {
+            group_at at = { block, NULL, g / 2 * 2, g % 2 };
+            _mm256_storeu_si256((void *)(p->codes + codes_of_group(g)), group_codes(dt, &at));
+        }
+    __asm__("" : "+m"(*p));
+}
+
+#if TABLE_OF_16
+/* ---- codes as indices of a table
+ *
+ * A lookup reads the low bits of its index only, so what is above them is not masked. Indices have
+ * 16 bits where pairs of bf16 are looked up, and a vector holds those of a group; else 32 bits, and
+ * a vector holds those of half a group. */
+
+INLINE bool has_32_codes(dtype dt)
+{
+    return dt == DT_Q5_0 || dt == DT_Q5_1 || dt == DT_Q5_K;
+}
+
+/* 32 bytes, or half `half` of them. */
+INLINE vec widened(bool as_pairs, const uint8_t *at, int half)
+{
+    return as_pairs ? _mm512_cvtepu8_epi16(load_codes(at))
+                    : _mm512_cvtepu8_epi32(bytes_at(at + 16 * half));
+}
+
+/* 0 in the first half of a group, x in the second. */
+INLINE vec in_second_half(bool as_pairs, int x, int half)
+{
+    return as_pairs ? _mm512_inserti64x4(_mm512_setzero_si512(), _mm256_set1_epi16((int16_t)x), 1)
+                    : _mm512_set1_epi32(half * x);
+}
+
+INLINE vec shifted_down(vec x, int bits)
+{
+    return _mm512_srl_epi16(x, _mm_cvtsi32_si128(bits));
+}
+
+/* The bits of `mask` from x, the others from y. */
+INLINE vec merged(vec x, vec y, int mask)
+{
+    return _mm512_ternarylogic_epi32(x, y, _mm512_set1_epi32(mask << 16 | mask), 0xE4);
+}
+
+/* 16 bytes of which the low nibbles are the first half of a group, the high ones the second. */
+INLINE vec nibble_halves(bool as_pairs, const uint8_t *at, int half)
+{
+    if (as_pairs)
+        return _mm512_srlv_epi16(_mm512_cvtepu8_epi16(_mm256_broadcastsi128_si256(bytes_at(at))),
+                                 in_second_half(true, 4, 0));
+    return shifted_down(widened(false, at, 0), 4 * half);
+}
+
+/* 16 in every lane whose bit of the mask is set. */
+INLINE vec fifth_bit_lanes(bool as_pairs, uint32_t mask, int half)
+{
+    return as_pairs ? _mm512_maskz_set1_epi16(mask, 16)
+                    : _mm512_maskz_set1_epi32((__mmask16)(mask >> 16 * half), 16);
+}
+
+INLINE vec group_index(dtype dt, bool as_pairs, const group_at *at, int half)
+{
+    const uint8_t *block = at->block;
+    int g = at->g, n = g + at->odd;
+    switch (dt) {
+    case DT_Q4_1:
+        return nibble_halves(as_pairs, block + 4, half);
+    case DT_Q5_0:
+        return merged(nibble_halves(as_pairs, block + 6, half),
+                      fifth_bit_lanes(as_pairs, word_at(block + 2), half), 15);
+    case DT_Q5_1:
+        return merged(nibble_halves(as_pairs, block + 8, half),
+                      fifth_bit_lanes(as_pairs, word_at(block + 4), half), 15);
+    case DT_Q2_K: /* the codes of the second half of a group are 4 to 7 */
+        return merged(
+            shifted_down(widened(as_pairs, block + 16 + (g >> 2) * 32, half), (n & 3) * 2),
+            in_second_half(as_pairs, 4, half), 3);
+    case DT_Q3_K: /* 8 to 15 */
+        return merged(
+            merged(shifted_down(widened(as_pairs, block + 32 + (g >> 2) * 32, half), (n & 3) * 2),
+                   shifted_down(_mm512_slli_epi16(widened(as_pairs, block, half), 2), n), 3),
+            in_second_half(as_pairs, 8, half), 7);
+    case DT_Q4_K:
+        return shifted_down(widened(as_pairs, block + 16 + (g >> 1) * 32, half), at->odd * 4);
+    case DT_Q5_K:
+        return merged(
+            shifted_down(widened(as_pairs, block + 48 + (g >> 1) * 32, half), at->odd * 4),
+            shifted_down(_mm512_slli_epi16(widened(as_pairs, block + 16, half), 4), n), 15);
+    default: /* Q4_0 and IQ4_NL */
+        return nibble_halves(as_pairs, block + 2, half);
+    }
+}
+
+/* What codes 0..15 (or, where `from` is 16, 16..31) of a group stand for. */
+INLINE vecf value_table(dtype dt, const group_at *at, int from)
+{
+    static const float from_minus_16[48] = {
+        -16, -15, -14, -13, -12, -11, -10, -9, -8, -7, -6, -5, -4, -3, -2, -1,
+        0,   1,   2,   3,   4,   5,   6,   7,  8,  9,  10, 11, 12, 13, 14, 15,
+        16,  17,  18,  19,  20,  21,  22,  23, 24, 25, 26, 27, 28, 29, 30, 31
+    };
+    static const float q2_k[16] = { 0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3 };
+    static const float q3_k[16] = { -4, -3, -2, -1, 0, 1, 2, 3, -4, -3, -2, -1, 0, 1, 2, 3 };
+    static const float iq4_nl[16] = { -127, -104, -83, -65, -49, -35, -22, -10,
+                                      1,    13,   25,  38,  53,  69,  89,  113 };
+    const int zero = dt == DT_Q4_0 ? 8 : dt == DT_Q5_0 ? 16 : 0;
+    const __mmask16 second = dt == DT_Q2_K ? 0xF0F0 : dt == DT_Q3_K ? 0xFF00 : 0;
+    vecf q = load_sums(dt == DT_Q2_K     ? q2_k
+                       : dt == DT_Q3_K   ? q3_k
+                       : dt == DT_IQ4_NL ? iq4_nl
+                                         : from_minus_16 + 16 + from - zero);
+    vecf s = scale_of(dt, at, 0);
+    if (second)
+        s = _mm512_mask_mov_ps(s, second, scale_of(dt, at, 1));
+    if (!has_minimum(dt))
+        return _mm512_mul_ps(q, s);
+    vecf m = minimum_of(dt, at, 0);
+    if (second)
+        m = _mm512_mask_mov_ps(m, second, minimum_of(dt, at, 1));
+    return _mm512_fmadd_ps(q, s, m);
+}
+
+INLINE void looked_up_values(dtype dt, const group_at *at, vecf out[VALUE_VECTORS])
+{
+    vecf low = value_table(dt, at, 0);
+#pragma GCC unroll 64
+    for (int half = 0; half < VALUE_VECTORS; half++) {
+        vec index = group_index(dt, false, at, half);
+        out[half] = has_32_codes(dt) ? _mm512_permutex2var_ps(low, index, value_table(dt, at, 16))
+                                     : _mm512_permutexvar_ps(index, low);
     }
 }
 #endif
 
 #if PAIRS
-/* The same as pairs of bf16; the table stands twice, so bit 4 of an index does not matter. */
-INLINE vec looked_up_pairs(nibble_source x, vecf table)
+/* The same as pairs of bf16. A table of sixteen stands twice, so bit 4 of an index does not matter.
+ */
+INLINE vec looked_up_pairs(dtype dt, const group_at *at)
 {
-    __m256i index[2];
-#pragma GCC unroll 64
-    for (int v = 0; v < 2; v++) {
-        index[v] = _mm256_cvtepu8_epi16(_mm_loadu_si128((const void *)x.half[v]));
-        if (x.high[v])
-            index[v] = _mm256_srli_epi16(index[v], 4);
-    }
-    return _mm512_permutexvar_epi16(
-        _mm512_inserti64x4(_mm512_castsi256_si512(index[0]), index[1], 1),
-        (vec)_mm512_cvtne2ps_pbh(table, table));
+    vecf low = value_table(dt, at, 0), high = has_32_codes(dt) ? value_table(dt, at, 16) : low;
+    return _mm512_permutexvar_epi16(group_index(dt, true, at, 0),
+                                    (vec)_mm512_cvtne2ps_pbh(high, low));
 }
 #endif
 
-/* A row of blocks with its factors from group 0 on. */
-typedef struct block_row {
-    const uint8_t *blocks;
-    const float *scale, *minimum;
-} block_row;
-
-/* The values of group g + odd of a row. g is even where a block has several groups, so that what
- * differs between two neighbours is constant; elsewhere odd is 0. */
-INLINE void group_values(dtype dt, const block_row *row, int64_t g, int odd,
-                         vecf out[VALUE_VECTORS])
+/* The values of a group. */
+INLINE void group_values(dtype dt, const group_at *at, vecf out[VALUE_VECTORS])
 {
     enum { HALF = QUANTS_GROUP / 2 };
-    const int n_scales = scales_of_group(dt);
-    const uint8_t *block = row->blocks + g / block_groups(dt) * block_bytes(dt);
-    const float *scale = row->scale + (g + odd) * n_scales, *minimum = row->minimum + g + odd;
-    int number = (int)(g % block_groups(dt));
 #if TABLE_OF_16
     if (looked_up(dt)) {
-        looked_up_values(nibbles_of(dt, block, number, odd), value_table(dt, scale, minimum), out);
+        looked_up_values(dt, at, out);
         return;
     }
 #endif
-    code_bytes codes = group_codes(dt, block, number, odd);
+    const bool in_memory = block_groups(dt) > 1 || dt == DT_Q8_0;
+    const char *from = dt == DT_Q8_0
+                           ? (const char *)at->block + 2
+                           : (const char *)at->parts->codes + codes_of_group(at->g + at->odd);
+    code_bytes codes = in_memory ? _mm256_setzero_si256() : group_codes(dt, at);
 #pragma GCC unroll 64
     for (int v = 0; v < VALUE_VECTORS; v++) {
         const int half = v * VECTOR / HALF, upper = v * VECTOR % HALF;
         __m128i bytes = half ? _mm256_extracti128_si256(codes, 1) : _mm256_castsi256_si128(codes);
-        vecf q = SIMD(cvtepi32_ps)(
-            SIMD(cvtepi8_epi32)(upper ? _mm_unpackhi_epi64(bytes, bytes) : bytes));
-        vecf s = SIMD(set1_ps)(scale[half * (n_scales - 1)]);
+        bytes = upper ? _mm_unpackhi_epi64(bytes, bytes) : bytes;
+        if (in_memory)
+            bytes = vector_of_bytes(from + v * VECTOR);
+        vecf q = SIMD(cvtepi32_ps)(SIMD(cvtepi8_epi32)(bytes));
+        vecf s = scale_of(dt, at, half);
         out[v] =
-            has_minimum(dt) ? SIMD(fmadd_ps)(q, s, SIMD(set1_ps)(*minimum)) : SIMD(mul_ps)(q, s);
+            has_minimum(dt) ? SIMD(fmadd_ps)(q, s, minimum_of(dt, at, half)) : SIMD(mul_ps)(q, s);
     }
 }
 
 /* The same as elements. */
-INLINE void group_elements(dtype dt, const block_row *row, int64_t g, int odd,
-                           vec out[GROUP_VECTORS])
+INLINE void group_elements(dtype dt, const group_at *at, vec out[GROUP_VECTORS])
 {
 #if PAIRS
     if (looked_up(dt)) {
-        const uint8_t *block = row->blocks + g / block_groups(dt) * block_bytes(dt);
-        out[0] = looked_up_pairs(nibbles_of(dt, block, (int)(g % block_groups(dt)), odd),
-                                 value_table(dt, row->scale + g + odd, row->minimum + g + odd));
+        out[0] = looked_up_pairs(dt, at);
         return;
     }
 #endif
     vecf values[VALUE_VECTORS];
-    group_values(dt, row, g, odd, values);
+    group_values(dt, at, values);
 #pragma GCC unroll 64
     for (int v = 0; v < GROUP_VECTORS; v++)
         out[v] = elements_of(values + v * VALUES);
 }
 
-/* Calls `function(dt, ...)` with a constant dt where this file decodes it; else `otherwise`. */
+/* Calls `function(dt, ...)` with a constant dt. */
 #define BLOCK_CASE(type, function, ...)                                                            \
     case type:                                                                                     \
         function(type, __VA_ARGS__);                                                               \
         break;
-#define WITH_BLOCK_FORMAT(dt, function, otherwise, ...)                                            \
-    do {                                                                                           \
-        switch (dt) {                                                                              \
-            BLOCK_CASE(DT_Q4_0, function, __VA_ARGS__)                                             \
-            BLOCK_CASE(DT_Q4_1, function, __VA_ARGS__)                                             \
-            BLOCK_CASE(DT_Q5_0, function, __VA_ARGS__)                                             \
-            BLOCK_CASE(DT_Q5_1, function, __VA_ARGS__)                                             \
-            BLOCK_CASE(DT_IQ4_NL, function, __VA_ARGS__)                                           \
-            BLOCK_CASE(DT_Q8_0, function, __VA_ARGS__)                                             \
-            BLOCK_CASE(DT_Q4_K, function, __VA_ARGS__)                                             \
-            BLOCK_CASE(DT_Q5_K, function, __VA_ARGS__)                                             \
-            BLOCK_CASE(DT_Q6_K, function, __VA_ARGS__)                                             \
-        default:                                                                                   \
-            otherwise(dt, __VA_ARGS__);                                                            \
-        }                                                                                          \
-    } while (0)
+#define WITH_BLOCK_FORMAT(dt, function, ...)                                                       \
+    switch (dt) {                                                                                  \
+        BLOCK_CASE(DT_Q4_0, function, __VA_ARGS__)                                                 \
+        BLOCK_CASE(DT_Q4_1, function, __VA_ARGS__)                                                 \
+        BLOCK_CASE(DT_Q5_0, function, __VA_ARGS__)                                                 \
+        BLOCK_CASE(DT_Q5_1, function, __VA_ARGS__)                                                 \
+        BLOCK_CASE(DT_IQ4_NL, function, __VA_ARGS__)                                               \
+        BLOCK_CASE(DT_Q8_0, function, __VA_ARGS__)                                                 \
+        BLOCK_CASE(DT_Q2_K, function, __VA_ARGS__)                                                 \
+        BLOCK_CASE(DT_Q3_K, function, __VA_ARGS__)                                                 \
+        BLOCK_CASE(DT_Q4_K, function, __VA_ARGS__)                                                 \
+        BLOCK_CASE(DT_Q5_K, function, __VA_ARGS__)                                                 \
+    default:                                                                                       \
+        function(DT_Q6_K, __VA_ARGS__);                                                            \
+    }
 
 /* ---- whole rows */
 
-/* Group g + odd as elements or, where asked, as f32 values, stored at *out, which then is after it.
- */
-INLINE void decode_group(dtype dt, bool as_values, const block_row *row, int64_t g, int odd,
-                         uint32_t **out)
+/* A group as elements or, where asked, as f32 values, stored at *out, which then is after it. */
+INLINE void decode_group(dtype dt, bool as_values, const group_at *at, uint32_t **out)
 {
     if (as_values) {
         vecf values[VALUE_VECTORS];
-        group_values(dt, row, g, odd, values);
+        group_values(dt, at, values);
         for (int i = 0; i < VALUE_VECTORS; i++, *out += VECTOR)
             put_sums((float *)*out, values[i], false);
     } else {
         vec elements[GROUP_VECTORS];
-        group_elements(dt, row, g, odd, elements);
+        group_elements(dt, at, elements);
         for (int i = 0; i < GROUP_VECTORS; i++, *out += VECTOR)
             store_elements(*out, elements[i]);
     }
@@ -356,41 +520,23 @@ INLINE void decode_group(dtype dt, bool as_values, const block_row *row, int64_t
 INLINE void decode_format(dtype dt, bool as_values, const void *row, int64_t first, int64_t n,
                           void *out)
 {
-    enum { AT_ONCE = 32 }; /* groups */
-    float scale[2 * AT_ONCE], minimum[AT_ONCE];
+    const int per = block_groups(dt);
     uint32_t *to = out;
-    int64_t per = block_groups(dt), g = first / QUANTS_GROUP, end = g + n / QUANTS_GROUP;
+    block_parts parts;
+    int64_t g = first / QUANTS_GROUP, end = g + n / QUANTS_GROUP;
     while (g < end) {
-        int64_t base = g / per * per, stop = base + AT_ONCE < end ? base + AT_ONCE : end;
-        row_factors(dt, row, base / per, (stop - base + per - 1) / per, scale, minimum);
-        block_row r = { (const uint8_t *)row + base / per * block_bytes(dt), scale, minimum };
-        for (; g < stop; g++)
-            if (per > 1 && g % 2)
-                decode_group(dt, as_values, &r, g - base - 1, 1, &to);
-            else
-                decode_group(dt, as_values, &r, g - base, 0, &to);
-    }
-}
-
-/* The same of a format that this file does not decode. */
-INLINE void decode_others(dtype dt, bool as_values, const void *row, int64_t first, int64_t n,
-                          void *out)
-{
-    enum { AT_ONCE = 256 };
-    float values[AT_ONCE];
-    mm_element *element = out;
-    if (as_values) {
-        quants_unpack(dt, row, first, n, out);
-        return;
-    }
-    for (int64_t k = first; k < first + n; k += AT_ONCE) {
-        int64_t some = num_min(AT_ONCE, first + n - k);
-        quants_unpack(dt, row, k, some, values);
-        for (int64_t i = 0; i < some; i += VALUES * VECTOR, element += VECTOR) {
-            vecf v[VALUES];
-            for (int j = 0; j < VALUES; j++)
-                v[j] = load_sums(values + i + j * VECTOR);
-            store_elements(element, elements_of(v));
+        int64_t base = g / per * per, stop = num_min(base + per, end);
+        group_at at = { (const uint8_t *)row + base / per * block_bytes(dt), &parts, 0, 0 };
+        find_parts(dt, at.block, &parts);
+        for (; g < stop; g++) {
+            at.g = (int)(g - base) / 2 * 2;
+            at.odd = 0;
+            if (per > 1 && g % 2) {
+                at.odd = 1;
+                decode_group(dt, as_values, &at, &to);
+            } else {
+                decode_group(dt, as_values, &at, &to);
+            }
         }
     }
 }
@@ -398,7 +544,7 @@ INLINE void decode_others(dtype dt, bool as_values, const void *row, int64_t fir
 /* See mm_engine.unpack. */
 TARGET static void unpack(dtype dt, const void *row, int64_t first, int64_t n, float *out)
 {
-    WITH_BLOCK_FORMAT(dt, decode_format, decode_others, true, row, first, n, out);
+    WITH_BLOCK_FORMAT(dt, decode_format, true, row, first, n, out);
 }
 
 /* The same as elements. */
@@ -408,5 +554,5 @@ TARGET static void decode_elements(dtype dt, const void *row, int64_t first, int
     if (VALUES == 1)
         unpack(dt, row, first, n, (float *)out);
     else
-        WITH_BLOCK_FORMAT(dt, decode_format, decode_others, false, row, first, n, out);
+        WITH_BLOCK_FORMAT(dt, decode_format, false, row, first, n, out);
 }
