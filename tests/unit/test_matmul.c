@@ -373,6 +373,36 @@ static void terms_are_one_sum(void **state)
     }
 }
 
+/* Several products at once, of which the first two are alike, have the bits of each alone. */
+static void products_at_once_are_those_alone(void **state)
+{
+    (void)state;
+    enum { N = 3 };
+    static const int64_t columns[N] = { 45, 33, 160 };
+    static const dtype kinds[N] = { DT_BF16, DT_Q4_K, DT_F32 };
+    EACH(t, tokens) EACH(a, acts) for (cpu_isa isa = CPU_BASE; isa <= cpu_isa_best(); isa++)
+    {
+        fixture f[N];
+        mm together[N];
+        for (int i = 0; i < N; i++) {
+            f[i] = make(MM_NT, (shape){ tokens[t], columns[i], 512 }, acts[a], kinds[i]);
+            together[i] = call_of(&f[i], out_of(acts[a], f[i].rows, f[i].cols));
+            together[i].bias = f[i].bias.t;
+            together[i].scale = i < 2 ? 1.0f : -0.5f;
+        }
+        opened[isa]->op->matmuls(opened[isa], together, N);
+        for (int i = 0; i < N; i++) {
+            mm alone = together[i];
+            alone.out = out_of(acts[a], f[i].rows, f[i].cols);
+            opened[isa]->op->matmul(opened[isa], &alone);
+            assert_memory_equal(together[i].out.data, alone.out.data, tensor_bytes(&alone.out));
+            mem_free(together[i].out.data);
+            mem_free(alone.out.data);
+            drop(&f[i]);
+        }
+    }
+}
+
 static void poison(matrix *m, int64_t i, float with)
 {
     uint32_t u;
@@ -419,6 +449,7 @@ int main(void)
         cmocka_unit_test(any_number_of_threads_gives_the_same_bits),
         cmocka_unit_test(a_row_does_not_see_its_batch),
         cmocka_unit_test(terms_are_one_sum),
+        cmocka_unit_test(products_at_once_are_those_alone),
         cmocka_unit_test(nan_reaches_its_row_and_column_only),
     };
     return cmocka_run_group_tests_name("matmul", tests, open_all, close_all);

@@ -219,6 +219,7 @@ typedef struct chunk {
     int n_slices;
     mm_element *packed_rows; /* ROW_PANEL_SIZE: a row panel that is not in place */
     float *unpacked;
+    tensor bias;         /* of the product */
     mm_row_panel common; /* what all row panels share; sums and out of the first */
 } chunk;
 
@@ -317,7 +318,7 @@ static chunk chunk_of(const plan *p, int64_t number)
     const mm_group *group = p->group;
     mm_product q;
     group->get(group->ctx, t->product, &q);
-    chunk c = { .t = t };
+    chunk c = { .t = t, .bias = q.bias };
     c.n_slices = slices_of(p, &q, t->transposed, c.slices);
     /* Chunks are numbered so that each thread keeps its rows as long as possible, because it finds
      * them in its cache. */
@@ -355,8 +356,8 @@ static void multiply_chunk(const void *ctx, int64_t number, int64_t end, void *s
     float *sums = scratch, *bias = sums + OWN_SUMS;
     mm_element *buffer = (mm_element *)bias + BIAS_SIZE;
     int64_t column = c.t->column + c.column;
-    c.common.epilogue.bias = c.t->transposed ? mm_bias(&p->group->bias, c.row, c.n_rows, bias)
-                                             : mm_bias(&p->group->bias, column, c.n_columns, bias);
+    c.common.epilogue.bias = c.t->transposed ? mm_bias(&c.bias, c.row, c.n_rows, bias)
+                                             : mm_bias(&c.bias, column, c.n_columns, bias);
     if (c.t->few_rows) {
         multiply_few_rows(p, &c, buffer);
         return;

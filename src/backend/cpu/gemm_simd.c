@@ -200,7 +200,7 @@ static void store_sums(const chunk *c, int64_t row, int64_t n, const float *sums
         o.n = n;
         o.out = mm_out_at(&o, c->column, c->row + row);
     } else {
-        o.bias = mm_bias(&group->bias, c->column, c->n_columns, bias);
+        o.bias = mm_bias(&c->q.bias, c->column, c->n_columns, bias);
         o.out = mm_out_at(&o, c->row + row, c->column);
     }
     group->engine->epilogue(&o);
@@ -382,7 +382,7 @@ static void multiply_few_rows(chunk *c)
     }
     mm_epilogue o = epilogue_of(c);
     o.out = mm_out_at(&o, c->row, c->column);
-    o.bias = mm_bias(&c->p->group->bias, c->column, c->n_columns, bias);
+    o.bias = mm_bias(&c->q.bias, c->column, c->n_columns, bias);
     o.sums = c->sums;
     o.n_rows = c->n_rows;
     o.n = c->n_columns;
@@ -473,11 +473,11 @@ static void plan_shared_rows(plan *p, const mm_product *q, task *t)
 
 /* Packing panels is cheap where k is strided (a copy), packing rows where k is contiguous; the
  * other case transposes. Where the product is thin, out^T may pack the smaller part. */
-static bool better_transposed(const mm_group *group, const mm_product *q)
+static bool better_transposed(const mm_product *q)
 {
     int64_t thin = num_min(q->a.n, q->b.n);
     return thin <= THIN && q->a.n > q->b.n && !q->a.k_contiguous && !q->b.k_contiguous &&
-           !group->bias.data;
+           !q->bias.data;
 }
 
 /* Chooses the size of chunks: several for each thread. Sums do not cross chunks, so the number of
@@ -525,7 +525,7 @@ static void plan_product(plan *p, int64_t i)
     p->group->get(p->group->ctx, i, &q);
     if (q.a.n == 0 || q.b.n == 0 || (q.a.k == 0 && p->group->accumulate))
         return;
-    t.transposed = better_transposed(p->group, &q);
+    t.transposed = better_transposed(&q);
     t.few_rows = has_few_rows(p->group->engine, &q);
     if (t.transposed)
         swap_operands(&q.a, &q.b);

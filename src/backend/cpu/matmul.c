@@ -4,6 +4,7 @@
 #include "backend/cpu/gemm_simd.h"
 #include "backend/cpu/kernel.h"
 #include "backend/cpu/ops/ops.h"
+#include "base/num.h"
 #include "tensor/bf16.h"
 #include "tensor/nf4.h"
 #include "tensor/quants.h"
@@ -99,12 +100,6 @@ size_t cpu_kernels(pesc_kernel_row *rows, size_t cap)
     return n;
 }
 
-static void get_single(const void *ctx, int64_t i, mm_product *p)
-{
-    (void)i;
-    *p = *(const mm_product *)ctx;
-}
-
 static mm_operand operand_with_ld(const tensor *t, int64_t ld, bool k_contiguous)
 {
     mm_operand x = mm_operand_of(t, k_contiguous);
@@ -121,32 +116,62 @@ static mm_operands operands_of(const mm *a, const mm_pair *pair)
     return x;
 }
 
-void cpu_matmul(device *d, const mm *a)
+/* Products, with the terms that are added to them. */
+enum { TOGETHER = 4 };
+typedef struct products {
+    mm_product of[TOGETHER];
+    mm_operands more[TOGETHER][MM_MAX_TERMS - 1];
+} products;
+
+static void get_product(const void *ctx, int64_t i, mm_product *p)
 {
-    cpu_device *c = cpu_of(d);
-    mm_operands more[MM_MAX_TERMS - 1];
+    *p = ((const products *)ctx)->of[i];
+}
+
+static void describe_product(const mm *a, mm_product *p, mm_operands *more)
+{
     mm_operands last = operands_of(a, &(mm_pair){ a->a, a->b, a->a_ld, a->b_ld });
     ASSERT(a->n_more < MM_MAX_TERMS && (!a->bias.data || tensor_count(&a->bias) == last.b.n));
     for (int i = 0; i < a->n_more; i++)
         more[i] = operands_of(a, &a->more[i]);
-    mm_product p = { .a = last.a,
-                     .b = last.b,
-                     .out = a->out.data,
-                     .ld = a->out_ld ? a->out_ld : tensor_cols(&a->out),
-                     .more = more,
-                     .n_more = a->n_more };
-    mm_multiply(c, &(mm_group){ .engine = mm_engine_of(c->isa, a->a.dt),
-                                .count = 1,
-                                .get = get_single,
-                                .ctx = &p,
-                                .bias = a->bias,
-                                .out_dt = a->out.dt,
-                                .scale = a->scale,
-                                .accumulate = a->accumulate });
+    *p = (mm_product){ .a = last.a,
+                       .b = last.b,
+                       .out = a->out.data,
+                       .ld = a->out_ld ? a->out_ld : tensor_cols(&a->out),
+                       .more = more,
+                       .n_more = a->n_more,
+                       .bias = a->bias };
 }
 
+/* Whether two products can be of one group. */
+static bool alike(const mm *a, const mm *b)
+{
+    return a->a.dt == b->a.dt && a->out.dt == b->out.dt && a->scale == b->scale &&
+           a->accumulate == b->accumulate;
+}
+
+/* Threads wait for each other once for a group of products, not once for each. gemm_amx packs
+ * panels for one product at a time, in the memory that all threads share. */
 void cpu_matmuls(device *d, const mm *a, int n)
 {
-    for (int i = 0; i < n; i++)
-        cpu_matmul(d, a + i);
+    cpu_device *c = cpu_of(d);
+    products p;
+    for (int first = 0, count; first < n; first += count, a += count) {
+        const mm_engine *engine = mm_engine_of(c->isa, a->a.dt);
+        int most = (int)num_min(engine->row_panel ? 1 : TOGETHER, n - first);
+        for (count = 0; count < most && alike(a, a + count); count++)
+            describe_product(a + count, &p.of[count], p.more[count]);
+        mm_multiply(c, &(mm_group){ .engine = engine,
+                                    .count = count,
+                                    .get = get_product,
+                                    .ctx = &p,
+                                    .out_dt = a->out.dt,
+                                    .scale = a->scale,
+                                    .accumulate = a->accumulate });
+    }
+}
+
+void cpu_matmul(device *d, const mm *a)
+{
+    cpu_matmuls(d, a, 1);
 }

@@ -168,16 +168,16 @@ typedef struct mm_product {
     int64_t ld; /* of out */
     const mm_operands *more;
     int n_more;
+    tensor bias; /* [b.n]; no data: none */
 } mm_product;
 
-/* A group of products that differ in memory and in a.n or k only (grouped GEMM); `get` describes
- * product i. */
+/* A group of products that are computed together: those of all experts (grouped GEMM), or of all
+ * linears with one input; `get` describes product i. */
 typedef struct mm_group {
     const mm_engine *engine;
     int64_t count;
     void (*get)(const void *ctx, int64_t i, mm_product *p);
     const void *ctx;
-    tensor bias;
     dtype out_dt;
     float scale;
     bool accumulate;
