@@ -198,6 +198,19 @@ static pesc_status ends_with_control(const training *w, size_t from, size_t to, 
     return PESC_OK;
 }
 
+/* Two control tokens may begin alike: *at, if it is inside one, becomes its begin. */
+static pesc_status leave_control(const training *w, size_t from, size_t *at)
+{
+    bool found = from < *at;
+    for (size_t start, stop; from < *at && found; from += found ? stop : 0) {
+        TRY(tokenizer_find_control(w->writer->tok, w->whole->text + from, w->whole->n - from,
+                                   &start, &stop, &found));
+        if (found && from + start < *at && *at < from + stop)
+            *at = from + start;
+    }
+    return PESC_OK;
+}
+
 /* Where the answer begins: after the generation prompt. Where that goes on with words that the
  * answer does not have, after the control token or literal text that both have before its own text.
  */
@@ -208,6 +221,8 @@ static pesc_status find_begin(const training *w, size_t i, size_t before, size_t
     TRY(measure_prefix(w, i, true, begin, &all));
     if (*begin > text) /* equal by chance: what the message holds is never the template's */
         *begin = text;
+    else if (!all)
+        TRY(leave_control(w, before, begin));
     TRY(ends_with_control(w, before, *begin > before ? *begin : before, &clean));
     if (*begin < before || (!all && !clean && *begin != text))
         return refuse(w, i,

@@ -72,15 +72,28 @@ static json_t *call_messages(const char *content, json_t *arguments)
                      "type", "function", "function", "name", "f", "arguments", arguments);
 }
 
+/* Whether the template writes an object as its JSON text: else it has a notation of its own for
+ * arguments, of which a text is no part. */
+static pesc_status writes_json(const chat_writer *w, const char *content, bool *does)
+{
+    static const char *const texts[] = { "{\"ProbeKey\": \"x\"}", "{\"ProbeKey\":\"x\"}" };
+    *does = false;
+    for (int i = 0; i < 2 && !*does; i++)
+        TRY(writes(w, call_messages(content, json_pack("{ss}", "ProbeKey", "x")), texts[i], does));
+    return PESC_OK;
+}
+
 static pesc_status find_arguments(chat_writer *w)
 {
     static const char json[] = "{\"ProbeKey\": \"x\"}";
     static const char *const contents[] = { "", NULL };
-    bool object[2], text[2];
+    bool object[2], text[2], same[2];
     for (int i = 0; i < 2; i++) {
         json_t *dictionary = json_pack("{ss}", "ProbeKey", "x");
         TRY(writes(w, call_messages(contents[i], dictionary), "ProbeKey", &object[i]));
         TRY(writes(w, call_messages(contents[i], json_string(json)), json, &text[i]));
+        TRY(writes_json(w, contents[i], &same[i]));
+        text[i] = text[i] && (same[i] || !object[i]);
     }
     w->null_content = object[1] || text[1];
     w->no_empty_content = w->null_content && !object[0] && !text[0];
@@ -282,7 +295,8 @@ static pesc_status adapt_content(const chat_writer *w, json_t *m, size_t number)
 }
 
 /* Arguments are JSON text, as OpenAI has them, or an object: both as they are where the template
- * takes them so. Members that are null are those that a column of a table has for other calls. */
+ * takes them so and writes both as JSON. Members that are null are those that a column of a table
+ * has for other calls. */
 static pesc_status adapt_arguments(const chat_writer *w, json_t *function, size_t number)
 {
     json_t *given = json_object_get(function, "arguments"), *made = NULL;

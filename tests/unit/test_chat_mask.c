@@ -194,6 +194,15 @@ static void trains_an_answer_that_begins_like_the_prompt(void **state)
                    "\"content\":\"b\"}]",
                    NULL, "u:a(</s>)a:^bb(</s>)$u:c(</s>)a:^b(</s>)$");
     tokenizer_close(t);
+    /* the control token after the prompt's first begins like its second */
+    t = open_text("{% for m in messages %}{{ m.content ~ '</s>' if m.role == 'user' else "
+                  "'<s><|im_end|>' ~ m.content ~ '</s>' }}{% endfor %}"
+                  "{% if add_generation_prompt %}<s><|im_start|>{% endif %}");
+    expect_trained(t,
+                   "[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"assistant\",\"content\":"
+                   "\"b\"}]",
+                   NULL, "a(</s>)(<s>)^(<|im_end|>)b(</s>)$");
+    tokenizer_close(t);
 }
 
 static void trains_what_is_marked(void **state)

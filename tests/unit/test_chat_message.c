@@ -46,19 +46,23 @@ static void learns_what_the_template_reads(void **state)
     "{{ c.function.name + ':' }}{{ " arguments " }}{% endfor %}{% endfor %}"
     static const struct {
         const char *template, *joint;
-        bool text_arguments;
+        bool text_arguments, verbatim;
     } rows[] = {
-        { PARTS(""), "", false },
-        { PARTS("{{ '\n\n' if not loop.last }}"), "\n\n", false },
-        { PARTS("|"), "\n", false },
-        { CHATML, "\n", false },
-        { "{{ messages[0].content }}", "\n", false },
-        { CALLS("c.function.arguments | tojson"), "\n", false },
-        { CALLS("c.function.arguments"), "\n", true },
-        { CALLS("c.function.arguments + '.'"), "\n", true },
+        { PARTS(""), "", false, false },
+        { PARTS("{{ '\n\n' if not loop.last }}"), "\n\n", false, false },
+        { PARTS("|"), "\n", false, false },
+        { CHATML, "\n", false, false },
+        { "{{ messages[0].content }}", "\n", false, false },
+        { CALLS("c.function.arguments | tojson"), "\n", false, false },
+        { CALLS("c.function.arguments"), "\n", true, true },
+        { CALLS("c.function.arguments + '.'"), "\n", true, true },
         { CALLS("c.function.arguments if c.function.arguments is string else "
                 "c.function.arguments | tojson"),
-          "\n", false },
+          "\n", false, true },
+        /* a text would stand in a notation that it is no part of */
+        { CALLS("c.function.arguments if c.function.arguments is string else "
+                "c.function.arguments | items | map('join', '=') | join(',')"),
+          "\n", false, false },
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         tokenizer *t = open_text(rows[i].template);
@@ -66,6 +70,7 @@ static void learns_what_the_template_reads(void **state)
         must(chat_open(&w, t, NULL, NULL));
         assert_string_equal(w->joint, rows[i].joint);
         assert_int_equal(w->text_arguments, rows[i].text_arguments);
+        assert_int_equal(w->verbatim, rows[i].verbatim);
         chat_close(w);
         tokenizer_close(t);
     }

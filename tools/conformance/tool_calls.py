@@ -169,6 +169,8 @@ class Oracle:
             if not whole.startswith(before):
                 return None
             start = len(os.path.commonprefix([prompt, whole]))
+            if start == len(before) < len(prompt):  # the turn begins in another way than its prompt
+                return None
             alone = len(os.path.commonprefix([self.render(talk[: i + 1], tools), whole]))
             found = [m.end() for e in self.row["ends"] for m in re.finditer(re.escape(e), whole) if start < m.end()]
             inside = [f for f in found if f <= alone]
