@@ -89,7 +89,7 @@ static pesc_status score_model(options *o, pesc_comm *all, pesc_esft_score_repor
 static pesc_status score_together(options *o, pesc_esft_score_report *r, bool *leads)
 {
     pesc_comm *all = NULL;
-    TRY(processes_start(o));
+    TRY(processes_start(o, NULL));
     TRY(processes_join(&all, o));
     *leads = pesc_comm_rank(all) == 0;
     pesc_status st = score_model(o, all, r);

@@ -4,9 +4,12 @@
 #include "cli/opt/processes.h"
 #include "cli/show/progress.h"
 
+#include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /* The words of --tasks: names of benchmark tasks, joined by commas, and files of records. */
@@ -97,12 +100,13 @@ typedef struct result {
     pesc_pairs_report pairs; /* of a file of pairs; else: */
     pesc_eval_report report;
     const options *o;
-    pesc_eval_sample *samples; /* with --json; the strings are copies */
+    const char *computes;      /* the dtype of the model's activations */
+    pesc_eval_sample *samples; /* with --json or -o; the strings are copies */
     size_t n, cap;
     bool short_of_memory;
 } result;
 
-/* Samples are printed at once as text, at the end as JSON. */
+/* Samples are printed at once as text, and written at the end as JSON. */
 static void print_sample(const pesc_eval_sample *s)
 {
     const struct {
@@ -139,9 +143,9 @@ static void keep_sample(result *r, const pesc_eval_sample *s)
 static void take_sample(void *ud, const pesc_eval_sample *s)
 {
     result *r = ud;
-    if (r->o->json)
+    if (r->o->json || r->o->output)
         keep_sample(r, s);
-    else
+    if (!r->o->json)
         print_sample(s);
 }
 
@@ -327,6 +331,8 @@ static pesc_status eval_model(const options *o, const words *w, pesc_comm *all, 
     pesc_session *s = NULL;
     pesc_status st = open_among(&m, o, all);
     if (st == PESC_OK)
+        st = open_computes(&m, o, &results[0].computes);
+    if (st == PESC_OK)
         st = pesc_session_open(&s, m.model, (int32_t)o->ctx);
     for (size_t i = 0; st == PESC_OK && i < w->n_files; i++) {
         results[i].task = w->files[i];
@@ -346,6 +352,7 @@ static void json_results(const options *o, const result *results, size_t n_files
     for (size_t i = 0; i < o->n_models; i++) {
         out_begin(NULL, '{');
         out_text("model", o->models[i]);
+        out_text("compute_dtype", results[i * n_files].computes);
         out_begin("tasks", '[');
         for (size_t k = 0; k < n_files; k++)
             json_result(&results[i * n_files + k]);
@@ -354,6 +361,32 @@ static void json_results(const options *o, const result *results, size_t n_files
     }
     if (o->n_models > 1)
         out_end();
+}
+
+/* -o DIR: what --json prints, in a file. */
+static pesc_status results_path(const options *o, char *out, size_t cap)
+{
+    int n = snprintf(out, cap, "%s/records.json", o->output);
+    if (n < 0 || (size_t)n >= cap)
+        return out_fail(PESC_USAGE, "eval: --output: %s: is too long", o->output);
+    return PESC_OK;
+}
+
+static pesc_status write_results(const options *o, const result *results, size_t n_files)
+{
+    char path[PATH_MAX];
+    TRY(results_path(o, path, sizeof path));
+    (void)mkdir(o->output, 0777); /* it may be there */
+    FILE *f = fopen(path, "wx");
+    bool fine = f != NULL;
+    if (f) {
+        out_json_to(f);
+        json_results(o, results, n_files);
+        out_json_to(NULL);
+        fine = !ferror(f);
+        fine = fclose(f) == 0 && fine;
+    }
+    return fine ? PESC_OK : out_fail(PESC_DISK, "%s: cannot be written: %s", path, strerror(errno));
 }
 
 static pesc_status eval_records(const options *o, const words *w, pesc_comm *all)
@@ -367,6 +400,8 @@ static pesc_status eval_records(const options *o, const words *w, pesc_comm *all
         st = eval_model(&one, w, all, results + i * w->n_files);
     }
     bool leads = pesc_comm_rank(all) == 0;
+    if (st == PESC_OK && o->output && leads)
+        st = write_results(o, results, w->n_files);
     if (st == PESC_OK && o->json && leads)
         json_results(o, results, w->n_files);
     for (size_t i = 0; st == PESC_OK && !o->json && leads && o->n_models > 1 && i < w->n_files; i++)
@@ -385,7 +420,7 @@ static pesc_status run_all(const options *o, const words *w)
     options own = *o; /* a rank has its own device */
     pesc_comm *all = NULL;
     pesc_status st = PESC_OK;
-    TRY(processes_start(o));
+    TRY(processes_start(o, NULL));
     TRY(open_in_one_dtype(&own));
     TRY(processes_join(&all, &own));
     if (w->tasks[0])
@@ -396,6 +431,18 @@ static pesc_status run_all(const options *o, const words *w)
     return st;
 }
 
+/* Found before hours of work. */
+static pesc_status check_output(const options *o, const words *w)
+{
+    char path[PATH_MAX];
+    if (!o->output || !w->n_files)
+        return PESC_OK;
+    TRY(results_path(o, path, sizeof path));
+    return access(path, F_OK) != 0
+               ? PESC_OK
+               : out_fail(PESC_USAGE, "%s: exists already; give another -o, or remove it", path);
+}
+
 static pesc_status run_checked(const options *o, const words *w)
 {
     if (!w->n_files && !w->tasks[0])
@@ -403,16 +450,13 @@ static pesc_status run_checked(const options *o, const words *w)
     if (w->n_files && w->tasks[0] && o->json)
         return out_fail(PESC_USAGE, "eval: --json takes benchmark tasks or files of records, found "
                                     "both");
-    if (o->output && !w->tasks[0])
-        return out_fail(PESC_USAGE,
-                        "eval: -o writes the results of benchmark tasks, found files of "
-                        "records alone; --json prints theirs");
     if (w->tasks[0] && opt_given(o, "max_tokens"))
         return out_fail(
             PESC_USAGE,
             "eval: --max-tokens is for files of records, found the task %.*s; a task says "
             "itself how long its answers may be (max_tokens in its file)",
             (int)strcspn(w->tasks, ","), w->tasks);
+    TRY(check_output(o, w));
     TRY(check_inputs(o, w));
     return run_all(o, w);
 }

@@ -81,6 +81,7 @@ static pesc_status output_of(const options *o, size_t i, char *out, size_t cap)
 static pesc_status evaluate(table *t, size_t i, const char *tasks)
 {
     char dir[4096];
+    const char *computes;
     open_model m = { 0 };
     options one = *t->o;
     pesc_benchmark_options b = t->o->benchmark;
@@ -95,6 +96,8 @@ static pesc_status evaluate(table *t, size_t i, const char *tasks)
         b.slots = t->o->eval.batch;
     t->models[i] = PESC_INIT(pesc_benchmark_report);
     pesc_status st = open_from(&m, &one);
+    if (st == PESC_OK)
+        st = open_computes(&m, &one, &computes);
     if (st == PESC_OK)
         st = pesc_device_join(m.device, t->all);
     if (st == PESC_OK)

@@ -304,6 +304,29 @@ static pesc_status train(const options *o, pesc_comm *all)
     return st;
 }
 
+/* Whether each of the processes that share a CPU finds the memory of the plan in its part. What
+ * cannot be planned is left to the run. */
+static pesc_status fits_parts(const options *o)
+{
+    pesc_train_options p;
+    pesc_plan_report r = PESC_INIT(pesc_plan_report);
+    pesc_device *dev = NULL;
+    out_number need, part;
+    if (strcmp(o->device, "cpu") != 0)
+        return PESC_OK;
+    TRY(tune_options(o, &p));
+    p.processes = p.local_processes = o->gpus;
+    TRY(open_device(&dev, o));
+    pesc_status st = pesc_plan(dev, o->model, &p, &r);
+    pesc_device_close(dev);
+    if (st != PESC_OK || r.fits)
+        return PESC_OK;
+    return out_fail(PESC_NOMEM,
+                    "train: --gpus %lld: each process needs %s, but its part of this machine's "
+                    "memory is %s; start fewer, or make seq_len or micro_tokens smaller",
+                    (long long)o->gpus, out_bytes(need, r.total), out_bytes(part, r.available));
+}
+
 pesc_status cmd_train(const options *o)
 {
     options own = *o; /* a rank has its own device */
@@ -314,7 +337,7 @@ pesc_status cmd_train(const options *o)
         return opt_missing(o, "-o RUN");
     if (!o->train.n_data)
         return opt_missing(o, "--data FILE");
-    TRY(processes_start(o));
+    TRY(processes_start(o, fits_parts));
     TRY(processes_join(&all, &own));
     pesc_status st = train(&own, all);
     processes_leave(all, st);

@@ -153,18 +153,30 @@ static pesc_status score_record(evaluation *e, scorer *with, uint64_t index)
     return PESC_OK;
 }
 
+/* Of --limit records of each domain that was met, or of all. */
+static void show_progress(const evaluation *e, uint64_t read)
+{
+    uint64_t done = 0, most = (uint64_t)e->opt->limit * e->out->n_domains;
+    bool all = !most || most > e->n_records;
+    for (size_t i = 0; i < e->out->n_domains; i++)
+        done += e->out->domains[i].records;
+    if (read == e->n_records) /* a domain may have fewer */
+        most = done;
+    log_progress("scoring answers", all ? read : done, all ? e->n_records : most);
+}
+
 static pesc_status score_all(evaluation *e)
 {
     scorer *with = NULL;
     pesc_status s = scorer_open(&with, e->s->model, e->s->n_ctx);
     for (uint64_t i = 0; s == PESC_OK && i < e->n_records; i++) {
         s = score_record(e, with, i);
-        log_progress("scoring answers", i, e->n_records); /* those before it are fed */
+        show_progress(e, i); /* those before it are fed */
     }
     if (s == PESC_OK)
         s = scorer_flush(with);
     if (s == PESC_OK)
-        log_progress("scoring answers", e->n_records, e->n_records);
+        show_progress(e, e->n_records);
     scorer_close(with);
     return s;
 }

@@ -119,6 +119,45 @@ PY
     has "^ +[0-9]+\.[0-9]{4} +\+0\.0000   -  +$D/tok/../model\$"
 }
 
+@test "eval: -o keeps what --json prints of records, with the dtype" {
+    local out=$BATS_TEST_TMPDIR/out
+    pesc eval "$D/model" "$D/tok/../model" --tasks "$D/task.jsonl" -o "$out" --samples --max-tokens 2 -q
+    [ "$status" = 0 ]
+    has '^-- record 1, maths: wrong$'
+    has "^$D/task.jsonl, all models\$"
+    pesc eval "$D/model" "$D/tok/../model" --tasks "$D/task.jsonl" --samples --max-tokens 2 --json -q
+    [ "$(sed 's/"seconds":[0-9.e-]*//g' "$out/records.json")" = "$(sed 's/"seconds":[0-9.e-]*//g' <<< "$output")" ]
+    has "^\[\{\"model\":\"$D/model\",\"compute_dtype\":\"f32\",\"tasks\":"
+    pesc eval "$D/model" --tasks "$D/task.jsonl" -o "$out" --json
+    [ "$status" = 2 ]
+    [[ $stderr == *"$out/records.json: exists already; give another -o, or remove it" ]]
+    pesc eval "$D/model" --tasks "$D/task.jsonl" --compute-dtype bf16 -o "$out.2" --json -q
+    has '"compute_dtype":"bf16"'
+    cmp <(cat <<< "$output") "$out.2/records.json"
+}
+
+@test "eval: of a base and its run each alone, the dtypes are said where they differ" {
+    local run=$BATS_TEST_TMPDIR/run
+    train() { pesc train "$D/model" --method lora --lora-r 2 --data "$D/task.jsonl" --steps 1 --batch 2 --seq-len 64 -o "$run.$1" --compute-dtype "$1" -q; }
+    train bf16
+    train f32
+    pesc eval "$run.bf16" --tasks "$D/task.jsonl" --loss-only --json
+    [[ $stderr == *"note: $run.bf16 computes in bf16, as it was trained; its base alone computes in f32 here: compare them in one command, or with --compute-dtype bf16"* ]]
+    has '"compute_dtype":"bf16"'
+    pesc eval "$run.f32" --tasks "$D/task.jsonl" --loss-only
+    [[ $stderr != *"as it was trained"* ]]
+    pesc eval "$D/model" "$run.bf16" "$run.f32" --tasks "$D/task.jsonl" --loss-only --json
+    [[ $stderr == *"note: $run.f32 was trained in f32, and is compared in bf16, that of the first run"* ]]
+    [ "$(grep -o '"compute_dtype":"bf16"' <<< "$output" | wc -l)" = 3 ]
+}
+
+@test "eval: the progress counts what --limit leaves" {
+    for i in 1 2 3 4 5 6 7 8; do cat "$D/text.jsonl"; done > "$BATS_TEST_TMPDIR/many.jsonl"
+    pesc eval "$D/model" --tasks "$BATS_TEST_TMPDIR/many.jsonl" --limit 3 --loss-only
+    [ "$status" = 0 ]
+    [[ $stderr != *"/8"* ]]
+}
+
 @test "eval: what it cannot do" {
     pesc eval "$D/model" --tasks arc_easy --max-tokens 4
     fails 2 'eval: --max-tokens is for files of records, found the task arc_easy; a task says itself how long its answers may be (max_tokens in its file)'
@@ -138,8 +177,6 @@ PY
     pesc eval "$D/model" --tasks "$BATS_TEST_TMPDIR/bad.jsonl"
     [ "$status" = 3 ]
     [[ $stderr == "pesc: $BATS_TEST_TMPDIR/bad.jsonl:1: "* ]]
-    pesc eval "$D/model" --tasks "$D/task.jsonl" -o "$BATS_TEST_TMPDIR/out"
-    fails 2 'eval: -o writes the results of benchmark tasks, found files of records alone; --json prints theirs'
     pesc eval "$D/model" --tasks "$D/task.jsonl" --batch 0
     [ "$status" = 2 ]
 }

@@ -437,3 +437,10 @@ PY
     run -2 "$PESC" train "$G/pesc-a/model" --data "$G/pesc-a/data.jsonl" -o "$D/e" --grad-groups 6
     [[ "$output" == *"grad_groups: found 6, expected a power of two"* ]]
 }
+@test "processes: what does not fit into a part of the memory is refused before any is started" {
+    pesc train "$G/full/model" --data "$G/full/data.jsonl" --method full -o "$D/too-many" --steps 1 --batch 4096 --seq-len 64 --micro-tokens 262144 \
+        --gpus 1000 --device cpu
+    [ "$status" = 4 ]
+    [[ "$stderr" =~ ^"pesc: train: --gpus 1000: each process needs "[0-9.]+\ [KMG]iB", but its part of this machine's memory is "[0-9.]+\ [KMG]iB"; start fewer, or make seq_len or micro_tokens smaller"$ ]]
+    [ ! -e "$D/too-many" ]
+}

@@ -149,14 +149,40 @@ pesc_status open_among(open_model *m, const options *o, pesc_comm *all)
 
 pesc_status open_in_one_dtype(options *o)
 {
-    bool found = o->load.compute_dtype && strcmp(o->load.compute_dtype, "auto") != 0;
-    for (size_t i = 0; !found && o->n_models > 1 && i < o->n_models; i++) {
+    bool given = o->load.compute_dtype && strcmp(o->load.compute_dtype, "auto") != 0;
+    const char *first = NULL;
+    for (size_t i = 0; !given && o->n_models > 1 && i < o->n_models; i++) {
         pesc_run_info r = PESC_INIT(pesc_run_info);
         TRY(pesc_run_describe(o->models[i], NULL, &r));
-        found = r.checkpoint[0];
-        if (found)
-            o->load.compute_dtype = strcmp(r.compute_dtype, "bf16") == 0 ? "bf16" : "f32";
+        const char *own = strcmp(r.compute_dtype, "bf16") == 0 ? "bf16" : "f32";
+        if (!r.checkpoint[0])
+            continue;
+        if (first && strcmp(first, own) != 0 && !o->quiet)
+            fprintf(
+                stderr,
+                "pesc: note: %s was trained in %s, and is compared in %s, that of the first run\n",
+                o->models[i], own, first);
+        first = first ? first : own;
     }
+    if (first)
+        o->load.compute_dtype = first;
+    return PESC_OK;
+}
+
+pesc_status open_computes(const open_model *m, const options *o, const char **out)
+{
+    pesc_run_info r = PESC_INIT(pesc_run_info);
+    const char *asked = o->load.compute_dtype, *usual = pesc_device_compute_dtype(m->device);
+    bool open = !asked || strcmp(asked, "auto") == 0;
+    if (open)
+        TRY(pesc_run_describe(o->model, NULL, &r));
+    const char *dtype = !open ? asked : r.checkpoint[0] ? r.compute_dtype : usual;
+    *out = strcmp(dtype, "bf16") == 0 ? "bf16" : "f32";
+    if (open && strcmp(*out, usual) != 0 && !o->quiet)
+        fprintf(stderr,
+                "pesc: note: %s computes in %s, as it was trained; its base alone computes in %s "
+                "here: compare them in one command, or with --compute-dtype %s\n",
+                o->model, *out, usual, *out);
     return PESC_OK;
 }
 

@@ -21,6 +21,9 @@ pesc_status open_among(open_model *m, const options *o, pesc_comm *all);
 /* Where o->models are several and no dtype is given, all compute in that of the first run among
  * them, so that a base and its run are compared in one. */
 pesc_status open_in_one_dtype(options *o);
+/* "bf16" or "f32": in which the open model computes; a static text. Where a run computes as it was
+ * trained, and its base alone would compute in another dtype here, that is said. */
+pesc_status open_computes(const open_model *m, const options *o, const char **out);
 /* The device of --device and --threads alone. */
 pesc_status open_device(pesc_device **out, const options *o);
 /* The same for a model that is going to be trained. */

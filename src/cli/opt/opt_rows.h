@@ -51,7 +51,8 @@ enum { OPT_OWN = 10 };
       "the directory to write")                                                                    \
     ALSO(TEXT, output, NONE, NAMED("DIR"), 0, OUTPUT, "eval",                                      \
       "tasks: directory of results.json, samples_TASK.jsonl and the picture; an evaluation that was " \
-      "interrupted goes on from there")                                                            \
+      "interrupted goes on from there; files of records: of records.json, which is what --json "   \
+      "prints")                                                            \
     ALSO(TEXT, output, NONE, NAMED("OUT.npy"), 0, OUTPUT, "logits",                                \
       "the NumPy file to write: float32 [positions, vocabulary]")                                  \
     ALSO(TEXT, output, NONE, NAMED("OUT.jsonl"), 0, OUTPUT, "data",                                \

@@ -148,7 +148,7 @@ static bool has_gpu(void)
     return child > 0 && waitpid(child, &status, 0) == child && status == 0;
 }
 
-pesc_status processes_start(const options *o)
+pesc_status processes_start(const options *o, processes_fit fits)
 {
     static const int passed[] = { SIGTERM, SIGINT, SIGUSR1 };
     struct sigaction sa = { .sa_handler = pass_on, .sa_flags = SA_RESTART };
@@ -160,6 +160,8 @@ pesc_status processes_start(const options *o)
                         "%s: --gpus %d: found no usable GPU (pesc doctor says what is missing); "
                         "--device cpu starts the processes on the CPU",
                         o->cmd->name, n);
+    if (fits)
+        TRY(fits(o));
     char **words = own_words();
     place p = { .size = n };
     p.gate = open_gate(&p.port);

@@ -5,8 +5,10 @@
 #include "cli/opt/opt.h"
 
 /* With --gpus N, in a process that has no rank in its environment: starts N copies of this command,
- * passes signals on to them, waits for them and ends with their exit code. Else it returns. */
-pesc_status processes_start(const options *o);
+ * passes signals on to them, waits for them and ends with their exit code. Else it returns. Before
+ * that, fits (NULL: it does) says whether each finds the memory it needs. */
+typedef pesc_status (*processes_fit)(const options *o);
+pesc_status processes_start(const options *o, processes_fit fits);
 
 /* Joins the processes that were started together, if any were; *out NULL: this one is alone. Sets
  * device and threads to those of this process; others than rank 0 become quiet, and their failures

@@ -164,28 +164,41 @@ pesc_status out_flush(void)
 
 /* ---- JSON ---- */
 
+static FILE *json_file; /* NULL: standard output */
+
+void out_json_to(FILE *f)
+{
+    json_file = f;
+    json.whole = false;
+}
+
+static FILE *json_out(void)
+{
+    return json_file ? json_file : stdout;
+}
+
 static void write_quoted(const char *text, size_t n)
 {
     static const char named[] = "\"\\\n\t\r\b\f", names[] = "\"\\ntrbf";
     const unsigned char *s = (const unsigned char *)text;
-    putchar('"');
+    putc('"', json_out());
     for (size_t i = 0, length; i < n; i += length) {
         uint32_t cp;
         length = utf8_at(s + i, n - i, &cp);
         const char *name = length == 1 && s[i] ? strchr(named, s[i]) : NULL;
         if (!length) {
-            fputs("\xEF\xBF\xBD", stdout);
+            fputs("\xEF\xBF\xBD", json_out());
             length = 1;
         } else if (name) {
-            putchar('\\');
-            putchar(names[name - named]);
+            putc('\\', json_out());
+            putc(names[name - named], json_out());
         } else if (is_control(cp)) {
-            printf("\\u%04x", cp);
+            fprintf(json_out(), "\\u%04x", cp);
         } else {
-            fwrite(s + i, 1, length, stdout);
+            fwrite(s + i, 1, length, json_out());
         }
     }
-    putchar('"');
+    putc('"', json_out());
 }
 
 /* There may be millions of ids: without printf() and its lock. */
@@ -199,8 +212,8 @@ static void write_int(int64_t v)
         left /= 10;
     } while (left);
     if (v < 0)
-        putchar_unlocked('-');
-    fwrite_unlocked(digits + at, 1, sizeof digits - at, stdout);
+        putc_unlocked('-', json_out());
+    fwrite_unlocked(digits + at, 1, sizeof digits - at, json_out());
 }
 
 void out_line_of_ids(const int32_t *ids, size_t n)
@@ -216,29 +229,29 @@ void out_line_of_ids(const int32_t *ids, size_t n)
 static void before(const char *key)
 {
     if (json.comma && json.depth > 0)
-        putchar_unlocked(',');
+        putc_unlocked(',', json_out());
     json.comma = true;
     if (key) {
         write_quoted(key, strlen(key));
-        putchar(':');
+        putc(':', json_out());
     }
 }
 
 void out_begin(const char *key, char kind)
 {
     before(key);
-    putchar(kind);
+    putc(kind, json_out());
     json.close[json.depth++] = kind == '{' ? '}' : ']';
     json.comma = false;
 }
 
 void out_end(void)
 {
-    putchar(json.close[--json.depth]);
+    putc(json.close[--json.depth], json_out());
     json.comma = json.depth > 0;
     json.whole = json.depth == 0;
     if (json.whole)
-        putchar('\n');
+        putc('\n', json_out());
 }
 
 void out_string(const char *key, const char *text, size_t n)
@@ -268,7 +281,7 @@ static void write_real(const char *key, double v, int digits, int most)
         if (strtod(text, NULL) == v)
             break;
     }
-    fputs(text, stdout);
+    fputs(text, json_out());
 }
 
 void out_real(const char *key, double v)
@@ -284,7 +297,7 @@ void out_measure(const char *key, double v)
 void out_bool(const char *key, bool v)
 {
     before(key);
-    fputs(v ? "true" : "false", stdout);
+    fputs(v ? "true" : "false", json_out());
 }
 
 void out_ids(const char *key, const int32_t *ids, size_t n)

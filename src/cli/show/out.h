@@ -8,6 +8,8 @@
 
 #include <pesc/pesc.h>
 
+#include <stdio.h>
+
 #define TRY(expr)                                                                                  \
     do {                                                                                           \
         pesc_status try_status_ = (expr);                                                          \
@@ -39,6 +41,9 @@ void out_name(const char *text);
 void out_line_of_ids(const int32_t *ids, size_t n); /* separated by spaces */
 /* Flushes standard output; fails when something could not be written. */
 pesc_status out_flush(void);
+
+/* JSON goes into the file from now on; NULL: to standard output again. */
+void out_json_to(FILE *f);
 
 /* Writes JSON. key is NULL for the outermost value and inside arrays. Bytes that are
  * not UTF-8 become U+FFFD, numbers that are not finite become null. */
