@@ -101,6 +101,13 @@ bool chat_takes_tools(const chat_writer *w)
     return w->with_tools || (w->jinja && jinja_uses(w->jinja, "tools"));
 }
 
+const char *chat_tool_source(const chat_writer *w)
+{
+    bool own = w->tok && chat_is_own(w);
+    const char *tools = own ? tokenizer_tool_template(w->tok) : NULL;
+    return tools || !own ? tools : tokenizer_chat_template(w->tok);
+}
+
 const char *chat_problem(const chat_writer *w)
 {
     return w->problem;

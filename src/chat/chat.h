@@ -36,6 +36,8 @@ bool chat_is_own(const chat_writer *w); /* whether the model's own template writ
 const chat_format *chat_built_in(const chat_writer *w);
 const chat_format *chat_otherwise(const chat_writer *w); /* as chat_open() was given it */
 bool chat_takes_tools(const chat_writer *w);             /* whether the template reads `tools` */
+/* The own template with which conversations with tools are written; NULL: none. Borrowed. */
+const char *chat_tool_source(const chat_writer *w);
 /* What becomes of the reasoning of answers: reasoning_content, reasoning or thinking of a message,
  * or what its text has in <think> at its beginning. */
 typedef enum chat_reasoning {

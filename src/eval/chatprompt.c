@@ -5,14 +5,46 @@
 
 #include <string.h>
 
-pesc_status chatprompt_open(chatprompt *c, const pesc_model *m)
+/* How answers in which tools are called are told apart: a short conversation shows whether the
+ * template opens a thought. */
+static pesc_status open_calls(chatprompt *c, const pesc_model *m)
+{
+    static const char why[] = "%s: tasks of the kind calls: %s";
+    thought_state thought = THOUGHT_FREE;
+    if (!chat_takes_tools(c->writer))
+        return fail(PESC_UNSUPPORTED, why, m->dir->path, "the chat template does not take tools");
+    TRY(chat_speech_open(&c->speech, m->tok, chat_tool_source(c->writer), NULL));
+    if (!c->speech->calls)
+        return fail(PESC_UNSUPPORTED, why, m->dir->path,
+                    "how the model writes calls cannot be seen from its chat template");
+    const thought_format *f = c->speech->thought;
+    json_t *talk = json_pack("[{s:s, s:s}]", "role", "user", "content", "q");
+    chat_request r = { .messages = talk, .end = CHAT_PROMPT };
+    pesc_status s = talk ? PESC_OK : fail_nomem("a conversation", 0);
+    if (s == PESC_OK && f)
+        s = chat_thought_state(c->writer, &r, f->begin, f->end, &thought);
+    json_decref(talk);
+    c->turn = turn_rules_of(&(turn_limits){ .speech = c->speech,
+                                            .thoughts = f && thought != THOUGHT_CLOSED,
+                                            .inside = thought == THOUGHT_OPEN });
+    return s;
+}
+
+pesc_status chatprompt_open(chatprompt *c, const pesc_model *m, bool calls)
 {
     *c = (chatprompt){ .writer = m->chat };
     if (m->tok && (chat_is_own(m->chat) || chat_built_in(m->chat)))
-        return PESC_OK;
+        return calls ? open_calls(c, m) : PESC_OK;
     const char *problem = chat_problem(m->chat);
-    return fail(PESC_UNSUPPORTED, "%s: --chat needs a chat template; %s", m->dir->path,
+    return fail(PESC_UNSUPPORTED, "%s: %s a chat template; %s", m->dir->path,
+                calls ? "tasks of the kind calls need" : "--chat needs",
                 problem ? problem : "the model has none");
+}
+
+void chatprompt_close(chatprompt *c)
+{
+    chat_speech_close(c->speech);
+    *c = (chatprompt){ 0 };
 }
 
 pesc_status chatprompt_template(const pesc_model *m, str *out)
@@ -29,10 +61,12 @@ pesc_status chatprompt_template(const pesc_model *m, str *out)
 /* ---- one context ---- */
 
 /* The reference leaves the system message out when the template fails. */
-static pesc_status write_text(chatprompt *c, const pesc_message *messages, size_t n, str *out)
+static pesc_status write_text(chatprompt *c, const pesc_message *messages, const task_doc *d,
+                              str *out)
 {
+    size_t n = d->n_turns + 1;
     bool system = strcmp(messages[0].role, "system") == 0;
-    chat_request r = { .list = messages, .n = n, .end = CHAT_PROMPT };
+    chat_request r = { .list = messages, .n = n, .end = CHAT_PROMPT, .tools = d->tools };
     if (!system || !c->without_system) {
         pesc_status s = chat_write(c->writer, &r, out, NULL, NULL);
         if (!system || s != PESC_USAGE)
@@ -50,7 +84,7 @@ static pesc_status set_context(chatprompt *c, task_doc *d, size_t i, pesc_messag
 {
     str text = { 0 };
     messages[d->n_turns] = (pesc_message){ "user", d->questions[i] };
-    pesc_status s = write_text(c, messages, d->n_turns + 1, &text);
+    pesc_status s = write_text(c, messages, d, &text);
     str_puts(&text, "");
     if (s == PESC_OK && !str_ok(&text))
         s = fail_nomem("a prompt", text.n);

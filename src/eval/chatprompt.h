@@ -8,16 +8,21 @@
 #define PESC_EVAL_CHATPROMPT_H
 
 #include "arch/model.h"
+#include "chat/chat_callgrammar.h"
 #include "eval/task.h"
 
 typedef struct chatprompt {
     const chat_writer *writer;
+    chat_speech *speech; /* of tasks in which tools are called; NULL: there are none */
+    turn_rules turn;     /* how their answers are told apart, without the tools of a document */
     bool without_system; /* a system message was refused; a notice has said so */
 } chatprompt;
 
-/* PESC_UNSUPPORTED: the model has no chat template that can be run, and no format is known. m must
- * outlive it. */
-pesc_status chatprompt_open(chatprompt *c, const pesc_model *m);
+/* calls: there are tasks in which tools are called. PESC_UNSUPPORTED: the model has no chat
+ * template that can be run, and no format is known; or calls, and the template takes no tools or
+ * does not show how the model writes calls. m must outlive it. */
+pesc_status chatprompt_open(chatprompt *c, const pesc_model *m, bool calls);
+void chatprompt_close(chatprompt *c); /* also one that is all zeros */
 
 /* The model's chat template, a Jinja text, appended to `out`. */
 pesc_status chatprompt_template(const pesc_model *m, str *out);

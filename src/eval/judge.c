@@ -1,6 +1,7 @@
 #include "eval/judge.h"
 
 #include "base/mem.h"
+#include "eval/functioncalls.h"
 #include "eval/mathtext.h"
 #include "eval/overlap.h"
 #include "eval/taskrows.h"
@@ -292,6 +293,21 @@ static pesc_status judge_overlap(const eval_task *l, const task_doc *d, slice te
     return s;
 }
 
+/* What is compared, and shown, are the calls of the message. */
+static pesc_status judge_calls(const task_doc *d, const task_answer *a, task_verdict *v)
+{
+    json_t *message;
+    TRY(json_parse(&message, a->text, a->n_text, "an answer"));
+    json_t *calls = json_object_get(message, "tool_calls");
+    v->values[0] = functioncalls_match(message, d->target);
+    for (size_t i = 0; i < json_array_size(calls); i++) {
+        str_puts(&v->filtered, i ? "\n" : "");
+        json_put(&v->filtered, json_object_get(json_array_get(calls, i), "function"), 0);
+    }
+    json_decref(message);
+    return str_ok(&v->filtered) ? PESC_OK : fail_nomem("an answer", a->n_text);
+}
+
 /* ---- an answer ---- */
 
 static pesc_status judge_filtered(const eval_task *l, const task_doc *d, const task_answer *a,
@@ -303,6 +319,8 @@ static pesc_status judge_filtered(const eval_task *l, const task_doc *d, const t
         [JUDGE_OVERLAP] = judge_overlap,
     };
     str_puts(&v->filtered, "");
+    if (l->def->judge == JUDGE_CALLS)
+        return judge_calls(d, a, v);
     if (l->def->judge == JUDGE_CODE) {
         TRY(task_template_text(l->def->candidate, d->row, &v->filtered));
         str_add(&v->filtered, a->text, a->n_text);

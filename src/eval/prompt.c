@@ -3,6 +3,7 @@
  * prompt = description + for each few-shot example (question + target delimiter + answer + shot
  * delimiter) + question. Nothing is trimmed. */
 #include "base/mem.h"
+#include "eval/functioncalls.h"
 #include "eval/taskrows.h"
 #include "jinja/pytext.h"
 
@@ -233,6 +234,19 @@ static pesc_status add_questions(task_doc *d, const taskdef *def, const json_t *
     return s;
 }
 
+/* What a turn with calls needs, and whether its target can be compared. */
+static pesc_status add_tools(task_doc *d, const taskdef *def)
+{
+    json_t *given = NULL;
+    if (def->kind != TASK_CALLS)
+        return PESC_OK;
+    TRY(functioncalls_check(d->target));
+    TRY(task_template_value(def->tools, d->row, &given));
+    pesc_status s = functioncalls_tools(given, &d->tools);
+    json_decref(given);
+    return s;
+}
+
 /* ---- hashes ---- */
 
 static pesc_status add_target(task_doc *d, const taskdef *def)
@@ -284,6 +298,7 @@ static pesc_status build(task_doc *d, const eval_task *l, size_t i, json_t **cho
     TRY(add_continuations(d, def, *choices));
     TRY(take_work(d, def));
     TRY(add_target(d, def));
+    TRY(add_tools(d, def));
     return add_hashes(d);
 }
 
@@ -320,5 +335,6 @@ void task_doc_free(task_doc *d)
     mem_free(d->continuations);
     mem_free(d->chat_continuations);
     json_decref(d->target);
+    json_decref(d->tools);
     *d = (task_doc){ 0 };
 }

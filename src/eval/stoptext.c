@@ -10,6 +10,7 @@ struct stop_text {
     answer_ends ends;     /* the caller's stop strings, then the text of the end token */
     char *end;            /* that text; NULL: there is no end token */
     answer answer;
+    chat_turn *turn; /* NULL: a text */
 };
 
 static pesc_status set_ends(stop_text *u, const pesc_model *m, stop_strings stops)
@@ -34,8 +35,17 @@ static pesc_status set_ends(stop_text *u, const pesc_model *m, stop_strings stop
     return PESC_OK;
 }
 
+static pesc_status open_turn(stop_text *u, const pesc_model *m, const turn_rules *turn)
+{
+    size_t n;
+    const char *const *stops = pesc_model_chat_stops(m, &n);
+    TRY(answer_ends_add_calls(&u->ends, m, turn->speech->calls));
+    TRY(answer_ends_add_stops(&u->ends, m, stops, n));
+    return chat_turn_open(&u->turn, turn);
+}
+
 pesc_status stop_text_open(stop_text **out, const pesc_model *m, stop_strings stops,
-                           const int32_t *prompt, int32_t n)
+                           const turn_rules *turn, const int32_t *prompt, int32_t n)
 {
     ASSERT(m->tok);
     *out = NULL;
@@ -43,8 +53,10 @@ pesc_status stop_text_open(stop_text **out, const pesc_model *m, stop_strings st
     if (!u)
         return fail_nomem("a generated text", sizeof *u);
     u->tok = m->tok;
-    answer_rules rules = { .ends = &u->ends, .decode = PESC_SKIP_SPECIAL };
+    answer_rules rules = { .ends = &u->ends, .controls = turn, .decode = PESC_SKIP_SPECIAL };
     pesc_status s = set_ends(u, m, stops);
+    if (s == PESC_OK && turn)
+        s = open_turn(u, m, turn);
     if (s == PESC_OK)
         s = answer_open(&u->answer, m->tok, &rules, prompt, (size_t)n);
     if (s == PESC_OK)
@@ -59,6 +71,7 @@ void stop_text_close(stop_text *u)
     if (!u)
         return;
     answer_close(&u->answer);
+    chat_turn_close(u->turn);
     answer_ends_free(&u->ends);
     mem_free(u->end);
     mem_free(u);
@@ -99,8 +112,27 @@ static void cut(const stop_text *u, str *text)
     }
 }
 
+static pesc_status turn_forms(stop_text *u, str *text, str *reference)
+{
+    TRY(answer_finish(&u->answer));
+    TRY(answer_tell(&u->answer, u->turn));
+    TRY(chat_turn_finish(u->turn));
+    json_t *message = chat_turn_message(u->turn, "", 0);
+    if (message)
+        json_put(text, message, 0);
+    json_decref(message);
+    str_puts(text, "");
+    str_add(reference, text->p, text->n);
+    str_puts(reference, "");
+    return message && str_ok(text) && str_ok(reference)
+               ? PESC_OK
+               : fail_nomem("a generated text", u->answer.decoded.n);
+}
+
 pesc_status stop_text_forms(stop_text *u, str *text, str *reference)
 {
+    if (u->turn)
+        return turn_forms(u, text, reference);
     answer *a = &u->answer;
     size_t n = a->ids.n - (a->end == ANSWER_TOKEN);
     TRY(decode_text(u->tok, a->ids.ids, n, PESC_SKIP_SPECIAL, reference));

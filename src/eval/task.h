@@ -40,7 +40,8 @@ bool task_knows(const char *names);
 typedef enum task_kind {
     TASK_CHOICE, /* log-likelihoods of continuations */
     TASK_TEXT,   /* a generated text */
-    TASK_CODE    /* a generated text that is run in the sandbox */
+    TASK_CODE,   /* a generated text that is run in the sandbox */
+    TASK_CALLS   /* a turn of a conversation in which tools may be called */
 } task_kind;
 
 typedef struct task_about {
@@ -108,6 +109,7 @@ typedef struct task_doc {
     int32_t gold;       /* the right choice; -1 for a generated text */
     const json_t *row;  /* the document; the task owns it */
     json_t *target;     /* what lm-evaluation-harness logs as target */
+    json_t *tools;      /* TASK_CALLS: for the chat template; else NULL */
     char prompt_hash[DIGEST_TEXT], target_hash[DIGEST_TEXT], doc_hash[DIGEST_TEXT];
 } task_doc;
 
@@ -126,7 +128,7 @@ void task_doc_free(task_doc *d);
 
 typedef struct task_answer {
     const double *logprobs; /* TASK_CHOICE: of each request */
-    const char *text;       /* TASK_TEXT, TASK_CODE: generated, cut at its stop string */
+    const char *text;       /* generated, cut at its stop string; TASK_CALLS: a message, JSON */
     size_t n_text;
     bool passed; /* TASK_CODE: what the sandbox found */
 } task_answer;

@@ -26,7 +26,7 @@ pesc_status taskdata_find(datafiles *out, const taskdef *def, const char *split,
 {
     size_t n = def->places.n ? def->places.n : 1;
     pesc_status s = PESC_OK;
-    for (size_t i = 0; s == PESC_OK && i < n && out->n == 0; i++) {
+    for (size_t i = 0; split && s == PESC_OK && i < n && out->n == 0; i++) {
         char *place = io_join(dir, def->places.n ? def->places.at[i] : def->name);
         s = place ? datafiles_split(out, place, split) : fail_nomem("the path of a data file", 0);
         mem_free(place);
@@ -85,8 +85,9 @@ static bool has_type(const json_t *v, const char *type)
         return all_texts(v);
     if (strcmp(type, "integer") == 0)
         return json_is_integer(v);
-    return strcmp(type, "object") == 0 ? json_is_object(v)
-                                       : json_is_string(v) || json_is_integer(v);
+    if (strcmp(type, "object") == 0)
+        return json_is_object(v);
+    return strcmp(type, "list") == 0 ? json_is_array(v) : json_is_string(v) || json_is_integer(v);
 }
 
 static const char *type_text(const char *type)
@@ -95,7 +96,8 @@ static const char *type_text(const char *type)
                                             { "texts", "a list of texts" },
                                             { "integer", "a whole number" },
                                             { "label", "a text or a whole number" },
-                                            { "object", "an object" } };
+                                            { "object", "an object" },
+                                            { "list", "a list" } };
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
         if (strcmp(texts[i][0], type) == 0)
             return texts[i][1];
@@ -135,19 +137,23 @@ static pesc_status add_canonical(const taskdef *def, const json_t *row, str *lin
     return ok && str_ok(line) ? PESC_OK : fail_nomem("hashing a row", line->n);
 }
 
+/* src NULL: the rows of the definition. */
 static pesc_status read_rows(taskdata *d, const taskdef *def, source *src)
 {
     str line = { 0 };
     digest *sum;
+    char where[300];
     TRY(digest_open(&sum));
     pesc_status s = PESC_OK;
-    for (uint64_t i = 0; s == PESC_OK && i < source_count(src); i++) {
-        json_t *row;
-        s = source_record(src, i, &row);
+    uint64_t n = src ? source_count(src) : json_array_size(def->rows);
+    for (uint64_t i = 0; s == PESC_OK && i < n; i++) {
+        json_t *row = src ? NULL : json_incref(json_array_get(def->rows, (size_t)i));
+        s = src ? source_record(src, i, &row) : PESC_OK;
         if (s != PESC_OK)
             break;
+        snprintf(where, sizeof where, "%.200s: row %llu", d->place, (unsigned long long)i + 1);
         if (check_row(def, row, "") != PESC_OK) /* once more, with the place */
-            s = check_row(def, row, source_where(src, i));
+            s = check_row(def, row, src ? source_where(src, i) : where);
         if (s == PESC_OK)
             s = add_canonical(def, row, &line);
         if (s == PESC_OK && json_array_append(d->rows, row) != 0)
@@ -182,13 +188,14 @@ pesc_status taskdata_open(taskdata **out, const taskdef *def, const char *split,
         return fail_nomem("a data file", sizeof *d);
     }
     pesc_status s = taskdata_find(&d->files, def, split, dir);
-    if (s == PESC_OK && d->files.n == 0)
+    if (s == PESC_OK && split && d->files.n == 0)
         s = is_missing(def, split, dir);
-    if (s == PESC_OK)
+    d->place = d->files.n ? d->files.paths[0] : def->file;
+    if (s == PESC_OK && split)
         s = source_open(&src, (const char *const *)d->files.paths, d->files.n, unpack_ratio);
     if (s == PESC_OK)
         s = read_rows(d, def, src);
-    if (s == PESC_OK && d->bytes < bytes_of(src))
+    if (s == PESC_OK && src && d->bytes < bytes_of(src))
         d->bytes = bytes_of(src);
     source_close(src);
     if (s == PESC_OK)

@@ -13,15 +13,17 @@
 
 typedef struct taskdata {
     datafiles files;
-    json_t *rows;   /* an array of objects */
-    uint64_t bytes; /* of the rows */
+    const char *place; /* the first file, or that of the definition, for messages */
+    json_t *rows;      /* an array of objects */
+    uint64_t bytes;    /* of the rows */
     char sha256[DIGEST_TEXT];
 } taskdata;
 
 /* Where the data is: `dir`, or by default $PESC_DATA/bench, then ./bench. For mem_free(). */
 char *taskdata_dir(const char *dir);
 
-/* Adds the files of a split, none when there are none, for datafiles_free(). */
+/* Adds the files of a split, none when there are none, for datafiles_free(). split NULL: the rows
+ * are in the definition. */
 pesc_status taskdata_find(datafiles *out, const taskdef *def, const char *split, const char *dir);
 
 /* Reads a split. A missing file is PESC_IO; the sentence says which file is expected, with which

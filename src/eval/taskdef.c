@@ -65,6 +65,8 @@ static const key keys[] = {
     K("target", KEY_TEMPLATE, target),
     K("shot_target", KEY_TEMPLATE, shot_target),
     K("candidate", KEY_TEMPLATE, candidate),
+    K("tools", KEY_TEMPLATE, tools),
+    K("rows", KEY_LIST, rows),
     K("target_delimiter", KEY_TEXT, target_delimiter),
     K("shot_delimiter", KEY_TEXT, shot_delimiter),
     COUNT("shots", shots, 0, MAX_SHOTS),
@@ -221,21 +223,23 @@ static pesc_status read_name(const taskdef *d, const char *what, const char *con
 
 static pesc_status read_enums(taskdef *d)
 {
-    static const char *const kinds[] = { "choice", "text", "code" };
+    static const char *const kinds[] = { "choice", "text", "code", "calls" };
     static const char *const draws[] = { "first", "random", "other" };
     static const char *const judges[] = { "choice", "match",   "minerva", "hendrycks",
-                                          "intent", "overlap", "code" };
+                                          "intent", "overlap", "code",    "calls" };
+    static const int own[] = { JUDGE_CHOICE, JUDGE_MATCH, JUDGE_CODE, JUDGE_CALLS }; /* of a kind */
+    enum { KINDS = sizeof kinds / sizeof *kinds, JUDGES = sizeof judges / sizeof *judges };
     int kind = -1, draw = DRAW_FIRST;
     place p;
-    TRY(read_name(d, "kind", kinds, 3, &kind));
+    TRY(read_name(d, "kind", kinds, KINDS, &kind));
     if (kind < 0)
-        return fail(PESC_FORMAT, "%s is missing; it is choice, text or code",
+        return fail(PESC_FORMAT, "%s is missing; it is choice, text, code or calls",
                     place_of(d, "kind", p));
-    int judge = kind == TASK_CHOICE ? JUDGE_CHOICE : kind == TASK_CODE ? JUDGE_CODE : JUDGE_MATCH;
-    TRY(read_name(d, "judge", judges, 7, &judge));
+    int judge = own[kind];
+    TRY(read_name(d, "judge", judges, JUDGES, &judge));
     TRY(read_name(d, "draw", draws, 3, &draw));
-    if ((judge == JUDGE_CHOICE) != (kind == TASK_CHOICE) ||
-        (judge == JUDGE_CODE) != (kind == TASK_CODE))
+    bool of_texts = judge != JUDGE_CHOICE && judge != JUDGE_CODE && judge != JUDGE_CALLS;
+    if (kind == TASK_TEXT ? !of_texts : judge != own[kind])
         return fail(PESC_FORMAT, "%s: \"%s\" does not judge tasks of the kind \"%s\"",
                     place_of(d, "judge", p), judges[judge], kinds[kind]);
     d->kind = (task_kind)kind;
@@ -258,7 +262,7 @@ static pesc_status read_where(taskdef *d)
 
 static pesc_status read_columns(taskdef *d)
 {
-    static const char *const types[] = { "text", "texts", "integer", "label", "object" };
+    static const char *const types[] = { "text", "texts", "integer", "label", "object", "list" };
     const json_t *v = json_value(d->json, "columns");
     const char *name;
     json_t *type;
@@ -276,9 +280,10 @@ static pesc_status read_columns(taskdef *d)
         for (size_t i = 0; text && i < sizeof types / sizeof *types; i++)
             known = known || strcmp(types[i], text) == 0;
         if (!known)
-            return fail(PESC_FORMAT,
-                        "%s: the type of \"%s\" is one of text, texts, integer, label, object",
-                        place_of(d, "columns", p), name);
+            return fail(
+                PESC_FORMAT,
+                "%s: the type of \"%s\" is one of text, texts, integer, label, object, list",
+                place_of(d, "columns", p), name);
         d->columns[d->n_columns++] = (taskdef_column){ name, text };
     }
     return PESC_OK;
@@ -406,6 +411,7 @@ static const struct {
     { JUDGE_OVERLAP, "chrf" },
     { JUDGE_CODE, "pass@1" },
     { JUDGE_CODE, "pass_at_1" },
+    { JUDGE_CALLS, "exact_match" },
 };
 
 static pesc_status check_metrics(const taskdef *d)
@@ -435,12 +441,13 @@ static pesc_status check_needed(const taskdef *d)
         bool missing;
     } needed[] = {
         { "task", !d->name },
-        { "split", !d->split },
+        { "split", !d->split && !d->rows },
         { "question", !d->question && !inputs },
         { "choices", choice && !inputs && d->choices.n == 0 },
         { "gold", choice && !d->gold },
         { "continuation", choice && inputs && !d->continuation },
         { "target", !choice && !d->target },
+        { "tools", d->kind == TASK_CALLS && !d->tools },
         { "shot_split or shot_rows", d->shots > 0 && !d->shot_split && !d->shot_rows },
     };
     place p;

@@ -22,12 +22,13 @@ typedef enum taskdef_judge {
     JUDGE_HENDRYCKS, /* exact_match of normal forms */
     JUDGE_INTENT,    /* exact_match of ESFT's intents */
     JUDGE_OVERLAP,   /* rouge_l, chrf */
-    JUDGE_CODE       /* pass@1: the program ran without an exception */
+    JUDGE_CODE,      /* pass@1: the program ran without an exception */
+    JUDGE_CALLS      /* exact_match of calls of tools (functioncalls.h) */
 } taskdef_judge;
 
 typedef struct taskdef_column {
     const char *name; /* "choices.text" */
-    const char *type; /* "text", "texts", "integer", "label" (text or integer), "object" */
+    const char *type; /* "text", "texts", "integer", "label" (text or integer), "object", "list" */
 } taskdef_column;
 
 typedef struct taskdef_templates { /* a list of templates, or one that gives a list */
@@ -60,6 +61,7 @@ typedef struct taskdef {
 
     taskdef_texts places; /* folders below the data directory, the first that exists counts */
     const char *split, *where_column, *where_value;
+    const json_t *rows; /* the rows themselves; NULL: they are in files of the split */
     taskdef_column *columns;
     size_t n_columns;
     struct {
@@ -76,6 +78,7 @@ typedef struct taskdef {
     taskdef_templates labels;
     task_template *target, *shot_target; /* of a generated text */
     task_template *candidate;            /* code: what stands before the answer */
+    task_template *tools;                /* calls: a list of them */
     const char *target_delimiter, *shot_delimiter;
 
     int64_t shots;

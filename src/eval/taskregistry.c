@@ -165,14 +165,14 @@ static pesc_status list_row(listing *l, task_row row)
 static pesc_status describe_task(const listing *l, const taskdef *def, task_row *row)
 {
     datafiles files = { 0 };
-    pesc_status s = taskdata_find(&files, def, def->split, l->dir);
+    pesc_status s = taskdata_find(&files, def, def->rows ? NULL : def->split, l->dir);
     *row = (task_row){ .name = def->name,
                        .parent = def->group,
                        .version = def->version,
                        .documents = def->documents,
                        .shots = def->shots,
                        .metric = def->metrics.at[0],
-                       .present = files.n > 0 };
+                       .present = def->rows || files.n > 0 };
     datafiles_free(&files);
     return s;
 }

@@ -16,7 +16,7 @@ static pesc_status get_file(task_files *f, const taskdef *def, const char *split
     pesc_status s = taskdata_find(&files, def, split, f->dir);
     *out = NULL;
     for (size_t i = 0; s == PESC_OK && files.n && i < f->n; i++)
-        if (strcmp(f->at[i].data->files.paths[0], files.paths[0]) == 0 &&
+        if (strcmp(f->at[i].data->place, files.paths[0]) == 0 &&
             json_equal(f->at[i].columns, columns))
             *out = f->at[i].data;
     datafiles_free(&files);
@@ -271,7 +271,7 @@ static pesc_status open_pool(eval_task *l, task_files *files, const taskdata **d
         rows = (*data)->rows;
         allow_work(l, *data, json_array_size(rows));
         TRY(taskdef_check_templates(def, json_array_get(rows, 0)));
-        return take_rows(def, rows, (*data)->files.paths[0], 0, &l->pool, &l->n_pool);
+        return take_rows(def, rows, (*data)->place, 0, &l->pool, &l->n_pool);
     }
     l->pool = mem_zalloc(json_array_size(rows) + 1, sizeof *l->pool);
     if (!l->pool)
@@ -303,11 +303,11 @@ static void compare(str *note, const char *what, const taskdata *data, int64_t d
     if (note->n > 0)
         return;
     if (documents && (int64_t)n != documents)
-        str_printf(note, "%s has %zu %s; the published data has %lld", data->files.paths[0], n,
-                   what, (long long)documents);
+        str_printf(note, "%s has %zu %s; the published data has %lld", data->place, n, what,
+                   (long long)documents);
     else if (sha256 && strcmp(sha256, data->sha256) != 0)
-        str_printf(note, "%s is not the published data: its %s have another SHA-256",
-                   data->files.paths[0], what);
+        str_printf(note, "%s is not the published data: its %s have another SHA-256", data->place,
+                   what);
 }
 
 /* Names a copy that is known to be in circulation. */
@@ -355,16 +355,15 @@ static pesc_status fill_task(eval_task *l, task_files *files, const task_options
 {
     const taskdef *def = l->def;
     const taskdata *data, *shot_data = NULL;
-    TRY(get_file(files, def, def->split, &data));
+    TRY(get_file(files, def, def->rows ? NULL : def->split, &data));
     for (size_t i = 0; i < json_array_size(data->rows); i++)
         l->about.n_rows += belongs(def, json_array_get(data->rows, i));
     if (l->about.n_rows == 0)
-        return fail(PESC_FORMAT, "%s: no row has %s \"%s\"", data->files.paths[0],
-                    def->where_column, def->where_value);
+        return fail(PESC_FORMAT, "%s: no row has %s \"%s\"", data->place, def->where_column,
+                    def->where_value);
     allow_work(l, data, l->about.n_rows * (1 + (uint64_t)l->about.shots));
     TRY(taskdef_check_templates(def, json_array_get(data->rows, 0)));
-    TRY(take_rows(def, data->rows, data->files.paths[0], (size_t)opt->limit, &l->docs,
-                  &l->about.n_docs));
+    TRY(take_rows(def, data->rows, data->place, (size_t)opt->limit, &l->docs, &l->about.n_docs));
     TRY(read_gold(l));
     TRY(take_shots(l, files, opt, &shot_data));
     return describe(l, data, shot_data);

@@ -20,6 +20,7 @@ typedef struct pending {
     work *w;
     samples *of;
     size_t doc, n_left;
+    json_t *tools;   /* of a turn in which they may be called; else NULL */
     stop_text *text; /* of a generated text, from its first token on; else NULL */
     str forms[2];    /* of it, when it is complete */
     size_t n;
@@ -53,7 +54,8 @@ struct work {
 static pesc_status build_document(work *w, const samples *of, size_t i, task_doc *out)
 {
     TRY(task_doc_build(out, of->task, i));
-    pesc_status s = w->opt->chat ? chatprompt_apply(&w->chat, out) : PESC_OK;
+    bool chat = w->opt->chat || out->tools;
+    pesc_status s = chat ? chatprompt_apply(&w->chat, out) : PESC_OK;
     if (s != PESC_OK)
         task_doc_free(out);
     return s;
@@ -109,6 +111,7 @@ static void pending_free(pending *p)
     if (!p)
         return;
     stop_text_close(p->text);
+    json_decref(p->tools);
     str_free(&p->forms[0]);
     str_free(&p->forms[1]);
     mem_free(p->scores);
@@ -193,8 +196,10 @@ static pesc_status take_token(void *ud, int32_t id, bool *more)
     pending *p = q->of;
     const task_about *a = p->of->about;
     if (!p->text) {
-        TRY(stop_text_open(&p->text, p->w->m, (stop_strings){ a->stops, a->n_stops }, q->ids.ids,
-                           (int32_t)q->ids.n));
+        turn_rules turn = p->w->chat.turn;
+        turn.tools = p->tools;
+        TRY(stop_text_open(&p->text, p->w->m, (stop_strings){ a->stops, a->n_stops },
+                           p->tools ? &turn : NULL, q->ids.ids, (int32_t)q->ids.n));
         mem_free(q->ids.ids);
         q->ids.ids = NULL;
     }
@@ -238,6 +243,7 @@ static pesc_status keep_text(work *w, pending *p, const task_doc *d)
 {
     const task_about *a = p->of->about;
     loglik_tokens t;
+    p->tools = json_incref(d->tools);
     TRY(loglik_prompt(&w->text, d->contexts[0], (int32_t)a->max_tokens, &t));
     return keep_request(w, p, 0, t);
 }
@@ -329,6 +335,7 @@ static void close_work(work *w)
     }
     mem_free(w->requests);
     loglik_close(&w->text);
+    chatprompt_close(&w->chat);
     sandbox_close(w->box);
 }
 
@@ -352,13 +359,18 @@ static pesc_status open_tasks(taskrun *r, const task_set *set, const taskrun_opt
     return PESC_OK;
 }
 
+static bool has_kind(const task_set *set, task_kind kind)
+{
+    for (size_t i = 0; i < task_count(set); i++)
+        if (task_describe(task_at(set, i))->kind == kind)
+            return true;
+    return false;
+}
+
 /* Opened before anything is computed, since it may be refused. */
 static pesc_status open_sandbox(work *w, const task_set *set)
 {
-    bool programs = false;
-    for (size_t i = 0; i < task_count(set); i++)
-        programs |= task_describe(task_at(set, i))->kind == TASK_CODE;
-    if (!programs)
+    if (!has_kind(set, TASK_CODE))
         return PESC_OK;
     TRY(sandbox_open(&w->box, &w->opt->code));
     snprintf(w->out->sandbox, sizeof w->out->sandbox, "%s", sandbox_describe(w->box));
@@ -376,8 +388,9 @@ static pesc_status share_all(work *w, pesc_status st)
 static pesc_status begin_work(work *w, const task_set *set, const char *dir)
 {
     int32_t most = w->opt->max_length ? w->opt->max_length : w->m->shape.cfg.context;
-    if (w->opt->chat)
-        TRY(chatprompt_open(&w->chat, w->m));
+    bool calls = has_kind(set, TASK_CALLS);
+    if (w->opt->chat || calls)
+        TRY(chatprompt_open(&w->chat, w->m, calls));
     TRY(open_sandbox(w, set));
     if (dir)
         TRY(evalresults_begin(w->out, w->m, set, w->opt));

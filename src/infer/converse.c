@@ -149,12 +149,9 @@ static pesc_status compile_calls(talk *t)
 /* Writes the prompt and learns what may be said after it. */
 static pesc_status prepare(talk *t, const pesc_conversation *c)
 {
-    const tokenizer *tok = t->s->model->tok;
-    const char *source = chat_is_own(t->w) ? tokenizer_chat_template(tok) : NULL;
-    const char *with_tools = source ? tokenizer_tool_template(tok) : NULL;
     thought_state thought = THOUGHT_FREE;
     TRY(read_conversation(t, c));
-    TRY(chat_speech_open(&t->speech, tok, with_tools ? with_tools : source, c->tool_format));
+    TRY(chat_speech_open(&t->speech, t->s->model->tok, chat_tool_source(t->w), c->tool_format));
     TRY(check_tools(t));
     chat_request r = { .messages = t->messages, .tools = t->tools, .end = CHAT_PROMPT };
     TRY(chat_write(t->w, &r, NULL, &t->ids, NULL));

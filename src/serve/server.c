@@ -29,9 +29,7 @@ static pesc_status choose_chat(pesc_server *s)
         return chat_unknown("chat_format: that chat format is not known");
     TRY(chat_open(&s->chat, s->m->tok, name, chat_otherwise(s->m->chat)));
     const tokenizer *t = s->m->tok;
-    const char *source = t && chat_is_own(s->chat) ? tokenizer_chat_template(t) : NULL;
-    const char *tools = source ? tokenizer_tool_template(t) : NULL;
-    TRY(chat_speech_open(&s->speech, t, tools ? tools : source, s->opt.tool_format));
+    TRY(chat_speech_open(&s->speech, t, chat_tool_source(s->chat), s->opt.tool_format));
     s->prompts = (prompt_maker){ t, s->chat, s->speech, s->m->shape.cfg.vocab };
     return PESC_OK;
 }

@@ -411,3 +411,43 @@ assert abs(d["paper_averages"]["commonsense"] - 100 * sum(want) / 5) < 1e-6, (d[
 assert list(d["paper_averages"]) == ["commonsense"]
 PY
 }
+
+@test "eval: calls of tools are compared with what is allowed" {
+    cd "$BATS_TEST_TMPDIR"
+    python3 "$BATS_TEST_DIRNAME/../support/scripted.py" caller $'<think>the sum</think><tool_call>\n{"name": "add", "arguments": {"a": 2, "b": 3}}\n</tool_call>'
+    local tool='{"name": "add", "parameters": {"type": "dict", "properties": {"a": {"type": "integer"}, "b": {"type": "float"}}}}'
+    cat > sums.json <<JSON
+{"task": "sums", "kind": "calls", "version": 1, "columns": {"q": "text", "f": "list", "right": "list"}, "question": "{{ q }}", "tools": "{{ f }}", "target": "{{ right }}",
+ "metrics": ["exact_match"], "rows": [
+  {"q": "one", "f": [$tool], "right": [{"add": {"a": [2], "b": [3.0, 4]}}]},
+  {"q": "two", "f": [$tool], "right": [{"add": {"a": [3], "b": [3]}}]},
+  {"q": "three", "f": [$tool], "right": []},
+  {"q": "four", "f": [{"name": "other"}], "right": []}]}
+JSON
+    pesc eval caller --tasks sums.json --json -o out --samples
+    [ "$status" = 0 ]
+    [ "$(python3 -c 'import json, sys; print(json.load(sys.stdin)["results"]["sums"]["exact_match,none"])' <<< "$output")" = 0.5 ]
+    python3 - <<'PY'
+import json
+rows = [json.loads(line) for line in open("out/samples_sums.jsonl")]
+assert [r["exact_match"] for r in rows] == [1, 0, 0, 1], rows
+first, last = json.loads(rows[0]["resps"][0]), json.loads(rows[3]["resps"][0])
+assert first["tool_calls"][0]["function"]["name"] == "add" and first["reasoning_content"] == "the sum", first
+assert "tool_calls" not in last and "add" in last["content"], last
+assert "add" in rows[0]["filtered_resps"][0] and rows[3]["filtered_resps"][0] == "", rows
+PY
+    pesc eval --list --json
+    has '"calls_parallel"'
+    pesc eval caller --tasks calls --limit 2 --json
+    [ "$status" = 0 ]
+    sed -i 's/"right": \[\]}/"right": [{}]}/' sums.json
+    pesc eval caller --tasks sums.json
+    [ "$status" = 3 ]
+    [[ $stderr == *'sums: document 2: the target: call 1: expected {"name": {"argument": [allowed value, ...]}}'* ]]
+}
+
+@test "eval: tasks with calls need a template that takes tools" {
+    pesc eval "$D/model" --tasks calls
+    [ "$status" = 3 ]
+    [[ $stderr == *"tasks of the kind calls: the chat template does not take tools"* ]]
+}

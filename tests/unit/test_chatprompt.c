@@ -144,10 +144,10 @@ static void needs_a_format(void **state)
     chatprompt c;
     chat_writer *own = model->chat;
     must(chat_open(&model->chat, model->tok, NULL, NULL));
-    must_fail(chatprompt_open(&c, model), PESC_UNSUPPORTED, "the model has none");
+    must_fail(chatprompt_open(&c, model, false), PESC_UNSUPPORTED, "the model has none");
     chat_close(model->chat);
     must(chat_open(&model->chat, model->tok, NULL, chat_find("camelidae")));
-    must(chatprompt_open(&c, model));
+    must(chatprompt_open(&c, model, false));
     str text = { 0 };
     must(chatprompt_template(model, &text));
     assert_ptr_equal(chat_recognise(text.p), chat_find("camelidae"));

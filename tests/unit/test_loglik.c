@@ -222,7 +222,7 @@ static ended generate(tokenizer *t, const char *prompt, const char *text, stop_s
     bool more = true;
     assert_memory_equal(before, ids, first * sizeof *ids);
     ids[n++] = tokenizer_eos(t);
-    must(stop_text_open(&u, &m, stops, before, (int32_t)first));
+    must(stop_text_open(&u, &m, stops, NULL, before, (int32_t)first));
     for (size_t i = first; i < n && more; i++, e.taken++)
         must(stop_text_token(u, ids[i], &more));
     assert_false(more);

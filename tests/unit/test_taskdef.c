@@ -47,7 +47,7 @@ static const struct {
     const char *changes, *sentence;
 } mistakes[] = {
     { "{\"task\": null}", "task: this key is missing" },
-    { "{\"kind\": null}", "kind is missing; it is choice, text or code" },
+    { "{\"kind\": null}", "kind is missing; it is choice, text, code or calls" },
     { "{\"kind\": \"poem\"}", "\"poem\" is not known; it is one of choice, text, code" },
     { "{\"judge\": \"match\"}", "\"match\" does not judge tasks of the kind \"choice\"" },
     { "{\"draw\": \"none\"}", "draw: \"none\" is not known" },

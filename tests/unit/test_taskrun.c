@@ -298,7 +298,7 @@ static void conversations_are_scored(void **state)
     files_clear();
     put_data();
     use_format("camelidae");
-    must(chatprompt_open(&c, model));
+    must(chatprompt_open(&c, model, false));
     as_chat = true;
     must(evaluate("nq_open", 8, 0, &r));
     as_chat = false;
