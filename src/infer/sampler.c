@@ -300,6 +300,34 @@ static int32_t draw(sampler *s, float best, double u)
     return s->choices[at].id;
 }
 
+/* Where the tokens stand among others, from `from` on; n: nowhere. */
+static size_t find_tokens(const int32_t *ids, size_t from, size_t n, const int32_t *what,
+                          size_t n_what)
+{
+    for (size_t i = from; n_what > 0 && i + n_what <= n; i++)
+        if (memcmp(ids + i, what, n_what * sizeof *what) == 0)
+            return i;
+    return n;
+}
+
+/* The next token of the end of a thought that has used up its budget; -1: none. */
+static int32_t thought_end(const thought_budget *b, const int32_t *generated, size_t n)
+{
+    enum { BLANKS = 2 }; /* tokens that may stand before a thought */
+    size_t from = 0;
+    if (b->n_begin > 0) {
+        size_t at = find_tokens(generated, 0, n, b->begin, b->n_begin);
+        if (at > BLANKS || at == n)
+            return -1;
+        from = at + b->n_begin;
+    }
+    size_t limit = from + (size_t)b->tokens;
+    if (n < limit || n - limit >= b->n_end ||
+        find_tokens(generated, from, limit, b->end, b->n_end) < limit)
+        return -1;
+    return b->end[n - limit];
+}
+
 pesc_status sampler_pick(sampler *s, const float *logits, const int32_t *seen, size_t n_seen,
                          uint64_t step, int32_t *id)
 {
@@ -313,6 +341,9 @@ pesc_status sampler_pick(sampler *s, const float *logits, const int32_t *seen, s
         penalise(s, seen, n_seen);
     if (s->terms) {
         size_t n = step < n_seen ? (size_t)step : n_seen;
+        *id = thought_end(&s->terms->thought, seen + (n_seen - n), n);
+        if (*id >= 0)
+            return PESC_OK;
         add_terms(s, seen + (n_seen - n), n);
         if (s->terms->matcher && !matcher_exclude(s->terms->matcher, seen + (n_seen - n), n,
                                                   s->terms->ends, s->terms->n_ends, s->logits)) {

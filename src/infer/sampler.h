@@ -18,6 +18,15 @@ typedef struct sampler_bias {
     int32_t id;
     float add;
 } sampler_bias;
+/* A thought that has used up its tokens is ended: the tokens `end` follow. */
+typedef struct thought_budget {
+    const int32_t *begin; /* [n_begin] with which the generated tokens begin a thought; none: they
+                           * are inside one */
+    const int32_t *end;   /* [n_end]; none: there is no budget */
+    size_t n_begin, n_end;
+    int64_t tokens; /* of a thought, without these */
+} thought_budget;
+
 typedef struct sampler_terms {
     double presence;  /* subtracted where the token was generated before */
     double frequency; /* subtracted as often as it was generated */
@@ -29,6 +38,7 @@ typedef struct sampler_terms {
     size_t n_ends;
     /* Excludes what it does not allow, and `ends` before the text is complete; NULL: no grammar. */
     matcher *matcher;
+    thought_budget thought;
 } sampler_terms;
 
 /* The options are checked already: see options_take(). */

@@ -131,7 +131,7 @@ def calls_are_chosen(model):
         status, headers, _ = s.ask("POST", "/v1/chat/completions", {"messages": ASK, "max_tokens": 1, "tools": [loose]})
         assert status == 200 and "uniqueItems" in headers["x-pesc-ignored"], headers
         apply = lambda **f: s.json("/apply-template", {"messages": ASK, **f})["prompt"]
-        assert '"name": "weather"' in apply(tools=BOTH) and apply(tools=BOTH, tool_choice="none") == apply(tools=BOTH)
+        assert '"name": "weather"' in apply(tools=BOTH) and apply(tools=BOTH, tool_choice="none") == apply()
         call = {"id": "x", "type": "function", "function": {"name": "weather", "arguments": '{"city": "Rome"}'}}
         talk = [*ASK, {"role": "assistant", "content": None, "tool_calls": [call], "reasoning": "why"}, {"role": "tool", "tool_call_id": "x", "content": "warm"}]
         prompt = apply(messages=talk)
@@ -197,7 +197,16 @@ def thoughts_are_told(model):
         bias = {str(i): 100 for i in "</think>".encode()}  # the letters of the end, which the byte tokens are
         ended = chat(enable_thinking=True, **closed, logit_bias=bias)
         assert ended["finish_reason"] == "length" or ended["message"]["content"] in ("yes", "no")
-        for bad in ({"reasoning_effort": "most"}, {"reasoning_effort": 1}, {"enable_thinking": "no"}, {"reasoning_format": "x"}, {"guided_regex": "a", "enable_thinking": True}):
+        for name in ("thinking_token_budget", "thinking_budget_tokens", "reasoning_budget_tokens"):
+            cut = chat(enable_thinking=True, max_tokens=40, **{name: 5})["message"]  # a token is a byte
+            assert inside["reasoning"].startswith(cut["reasoning"]) and len(cut["reasoning"]) < len(inside["reasoning"]) and cut["content"], cut
+        usage = s.json("/v1/chat/completions", ask(enable_thinking=True, max_tokens=40, thinking_token_budget=5))["usage"]
+        assert 5 <= usage["completion_tokens_details"]["reasoning_tokens"] <= 5 + len("</think>"), usage
+        assert chat(enable_thinking=True, max_tokens=40, thinking_token_budget=0)["message"]["content"]
+        assert chat(enable_thinking=True, thinking_token_budget=-1) == chat(enable_thinking=True)
+        both = chat(enable_thinking=True, thinking_token_budget=5, **{**closed, "max_tokens": 40})["message"]
+        assert both["content"] in ("yes", "no") and both["reasoning"], both
+        for bad in ({"thinking_token_budget": -2}, {"thinking_token_budget": "x"}, {"reasoning_effort": "most"}, {"reasoning_effort": 1}, {"enable_thinking": "no"}, {"reasoning_format": "x"}, {"guided_regex": "a", "enable_thinking": True}):
             s.json("/v1/chat/completions", ask(**bad), 400)
 
 
@@ -321,6 +330,19 @@ def responses_are_answered(model):
         for fields in ({"max_output_tokens": 7}, {"tools": tools, "tool_choice": "required"}, {"reasoning": {"effort": "low"}, "max_output_tokens": 7},
                        {"text": {"format": {"type": "json_schema", "name": "place", "schema": CITY}}}):
             check_response_events(dialect_events(s, "/v1/responses", ask(**fields)), s.json("/v1/responses", ask(**fields)))
+        for fields in ({"max_output_tokens": 7}, {"max_output_tokens": 40, "reasoning": {"effort": "low"}, "chat_template_kwargs": {"enable_thinking": True}, "top_logprobs": 2}):
+            fields = ask(include=["message.output_text.logprobs"], top_logprobs=2, **{k: v for k, v in fields.items() if k != "top_logprobs"})
+            whole = s.json("/v1/responses", fields)
+            events = dialect_events(s, "/v1/responses", fields)
+            for i, part in enumerate(p for o in whole["output"] if o["type"] == "message" for p in o["content"]):
+                told = b"".join(bytes(t["bytes"]) for t in part["logprobs"]).decode(errors="replace")
+                assert told.strip() == part["text"].strip() and all(len(t["top_logprobs"]) == 2 and t["logprob"] <= 0 for t in part["logprobs"]), part
+                deltas = [t for e in events if e["type"] == "response.output_text.delta" for t in e["logprobs"]]
+                assert deltas == part["logprobs"] == next(e for e in events if e["type"] == "response.output_text.done")["logprobs"], (deltas, part)
+            assert fields["reasoning"]["effort"] != "none" or whole["output"], whole
+        plain = s.json("/v1/responses", ask(max_output_tokens=7))["output"][0]["content"][0]
+        assert plain["logprobs"] == [], plain
+        assert s.json("/v1/responses", ask(include="x"), 400)["error"]["param"] == "include"
         result = [{"type": "function_call_output", "call_id": item["call_id"], "output": "warm"}]
         one = s.json("/v1/responses", ask(input=[{"role": "user", "content": [{"type": "input_text", "text": "hello"}]}, item, *result], max_output_tokens=3))
         two = s.json("/v1/responses", ask(input=result, previous_response_id=called["id"], max_output_tokens=3))

@@ -54,6 +54,7 @@ typedef struct api_request {
     const json_t *variables;     /* chat_template_kwargs, an object; NULL: none */
     json_t *own_variables;       /* of other fields; NULL: none */
     const json_t *all_variables; /* both; NULL: none */
+    int64_t thought_tokens;      /* of a thought at most; below 0: any number */
     bool thoughts;               /* they are told from the content */
     bool shows_thoughts;         /* and are part of the answer */
     int64_t max_tokens;          /* -1: none given */

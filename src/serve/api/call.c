@@ -93,6 +93,30 @@ static pesc_status add_ends(call *c)
     return answer_ends_add_stops(&c->ends, m, stops, n);
 }
 
+/* ---- thoughts ---- */
+
+/* The tokens of marks that a budget needs; none where the model has no thoughts, or has ended them
+ * in the prompt. */
+static pesc_status add_budget(call *c)
+{
+    const tokenizer *t = c->x->srv->m->tok;
+    const thought_format *f = c->turn.thoughts ? c->turn.speech->thought : NULL;
+    if (!f || c->api.thought_tokens < 0)
+        return PESC_OK;
+    if (!c->turn.inside)
+        TRY(tokenizer_encode(t, f->begin, strlen(f->begin), PESC_PARSE_SPECIAL, &c->think_begin));
+    return tokenizer_encode(t, f->end, strlen(f->end), PESC_PARSE_SPECIAL, &c->think_end);
+}
+
+static thought_budget budget_of(const call *c)
+{
+    return (thought_budget){ .begin = c->think_begin.ids,
+                             .end = c->think_end.ids,
+                             .n_begin = c->think_begin.n,
+                             .n_end = c->think_end.n,
+                             .tokens = c->api.thought_tokens };
+}
+
 /* ---- choices ---- */
 
 static pesc_status open_choices(call *c)
@@ -101,7 +125,7 @@ static pesc_status open_choices(call *c)
     size_t each = (size_t)r->n;
     uint64_t seed = (uint64_t)r->sample.seed;
     c->has_terms = c->grammar || r->terms.presence != 0 || r->terms.frequency != 0 ||
-                   r->terms.n_bias > 0 || r->terms.min_tokens > 0;
+                   r->terms.n_bias > 0 || r->terms.min_tokens > 0 || c->think_end.n > 0;
     if (!r->has_seed && getrandom(&seed, sizeof seed, 0) != sizeof seed)
         seed = (uint64_t)(clock_wall() * 1e6);
     if (!(c->choices = mem_zalloc(c->prompts.n * each, sizeof *c->choices)))
@@ -120,6 +144,7 @@ static pesc_status open_choices(call *c)
         if (c->grammar)
             TRY(matcher_open(&h->matcher, c->grammar));
         h->terms.matcher = h->matcher;
+        h->terms.thought = budget_of(c);
         TRY(choice_open(h));
     }
     return PESC_OK;
@@ -151,6 +176,8 @@ static bool prepare(call *c, api_error *e)
     pesc_status st = pieces ? decode_open(&c->pieces, s->m->tok, 0) : PESC_OK;
     if (st == PESC_OK)
         st = add_ends(c);
+    if (st == PESC_OK)
+        st = add_budget(c);
     c->scope = scope_of(c);
     if (st == PESC_OK)
         st = open_choices(c);
@@ -190,6 +217,8 @@ void call_free(call *c)
         choice_close(&c->choices[i]);
     mem_free(c->choices);
     answer_ends_free(&c->ends);
+    mem_free(c->think_begin.ids);
+    mem_free(c->think_end.ids);
     decode_close(c->pieces);
     mem_free(c->expert_counts);
     mem_free(c->vectors);

@@ -49,6 +49,7 @@ typedef struct choice {
         part_sent;         /* of the turn: the part that events go on with, and its bytes in them */
     size_t blocks, events; /* of other dialects: parts that are over, events so far */
     int64_t thought_tokens;       /* tokens of its thoughts */
+    size_t content_at;            /* bytes of the text before what follows the thoughts */
     bool part_begun;              /* a call: its name is in an event */
     size_t sent;                  /* bytes of its text that are in events */
     size_t ids_sent;              /* of its tokens */
@@ -81,10 +82,11 @@ struct call {
     int32_t n_top;      /* most likely tokens that each log-probability has */
     int32_t max_tokens; /* of the longest choice; 0: prompts are scored only */
     bool has_terms;
-    float *vectors;        /* embeddings: [prompts, hidden size]; NULL otherwise */
-    size_t n_vectors;      /* that are computed */
-    grammar *grammar;      /* of the answers; NULL: any text */
-    turn_rules turn;       /* how the answers of a chat are taken apart */
+    float *vectors;                 /* embeddings: [prompts, hidden size]; NULL otherwise */
+    size_t n_vectors;               /* that are computed */
+    grammar *grammar;               /* of the answers; NULL: any text */
+    turn_rules turn;                /* how the answers of a chat are taken apart */
+    id_list think_begin, think_end; /* tokens of a thought that has a budget */
     decode_stream *pieces; /* of single tokens; NULL: none are reported, or there is no tokenizer */
     answer_ends ends;      /* those of the request, the model and the chat format */
     uint64_t scope;

@@ -116,9 +116,12 @@ pesc_status choice_token(choice *c, int32_t id, bool *more)
     *more = c->answer.end == ANSWER_GROWS;
     if (!c->turn)
         return PESC_OK;
+    bool thought = chat_turn_thinks(c->turn);
     TRY(answer_tell(&c->answer, c->turn));
     if (chat_turn_thinks(c->turn))
         c->thought_tokens++;
+    else if (thought)
+        c->content_at = c->answer.n;
     return PESC_OK;
 }
 

@@ -180,7 +180,7 @@ static bool encode(const prompt_maker *m, const api_request *r, const json_t *al
                    api_error *e)
 {
     chat_request talk = { .messages = all,
-                          .tools = r->tools,
+                          .tools = r->choice == CALLS_NONE ? NULL : r->tools,
                           .variables = r->all_variables,
                           .end = r->continue_final_message  ? CHAT_GO_ON
                                  : r->add_generation_prompt ? CHAT_PROMPT

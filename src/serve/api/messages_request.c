@@ -259,7 +259,10 @@ static bool set_thinking(rewriting *w, const json_t *v)
         return dialect_refuse(w, "thinking",
                               "thinking: found \"%.40s\", expected enabled, disabled or adaptive",
                               type);
-    return dialect_set(w, w->to, "enable_thinking", json_boolean(on));
+    json_t *budget = json_object_get(v, "budget_tokens");
+    return dialect_set(w, w->to, "enable_thinking", json_boolean(on)) &&
+           (!on || !json_is_integer(budget) ||
+            dialect_set(w, w->to, "thinking_token_budget", json_incref(budget)));
 }
 
 static bool set_output(rewriting *w, const json_t *v)

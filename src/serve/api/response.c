@@ -112,20 +112,24 @@ json_t *response_logprob(const choice *c, const token_logprob *n, int32_t id, fl
     return v;
 }
 
+json_t *response_token_logprobs(const choice *c, size_t i)
+{
+    const token_logprob *n = &c->logprobs.all[i];
+    json_t *entry = response_logprob(c, n, n->id, n->value), *top = json_array();
+    for (size_t k = 0; k < (size_t)reported(c); k++) {
+        const sched_choice *t = &c->top[n->top + k];
+        json_array_append_new(top, response_logprob(c, n, t->id, t->logprob));
+    }
+    json_object_set_new(entry, "top_logprobs", top);
+    return entry;
+}
+
 /* A list of objects, for /v1/chat/completions. */
 static json_t *chat_logprobs(const choice *c, size_t from, size_t to)
 {
     json_t *list = json_array();
-    for (size_t i = from; i < to; i++) {
-        const token_logprob *n = &c->logprobs.all[i];
-        json_t *entry = response_logprob(c, n, n->id, n->value), *top = json_array();
-        for (size_t k = 0; k < (size_t)reported(c); k++) {
-            const sched_choice *t = &c->top[n->top + k];
-            json_array_append_new(top, response_logprob(c, n, t->id, t->logprob));
-        }
-        json_object_set_new(entry, "top_logprobs", top);
-        json_array_append_new(list, entry);
-    }
+    for (size_t i = from; i < to; i++)
+        json_array_append_new(list, response_token_logprobs(c, i));
     return json_pack("{s:o, s:n}", "content", list, "refusal");
 }
 

@@ -27,6 +27,8 @@ json_t *response_bytes(const tokenizer *t, int32_t id, const str *text);
 
 /* The message of a chat. */
 json_t *response_message(const choice *c);
+/* The log-probability of token i of those that are reported, with the most likely ones. */
+json_t *response_token_logprobs(const choice *c, size_t i);
 
 /* ---- messages_response.c, responses_response.c: other dialects ---- */
 

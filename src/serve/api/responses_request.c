@@ -260,6 +260,21 @@ static bool set_top(rewriting *w, const json_t *v)
            dialect_set(w, w->to, "top_logprobs", json_incref((json_t *)(uintptr_t)v));
 }
 
+/* Of what an answer may have beside its text, log-probabilities are there. */
+static bool set_include(rewriting *w, const json_t *v)
+{
+    if (!json_is_array(v))
+        return dialect_refuse(w, "include", "include: found %s, expected an array", json_kind(v));
+    for (size_t i = 0; i < json_array_size(v); i++) {
+        const char *what = json_string_value(json_array_get(v, i));
+        if (!what || strcmp(what, "message.output_text.logprobs") != 0)
+            dialect_ignore(w, "include");
+        else if (!dialect_set(w, w->to, "logprobs", json_true()))
+            return false;
+    }
+    return true;
+}
+
 static bool refuse_on(rewriting *w, const json_t *v)
 {
     return json_is_false(v) ||
@@ -310,7 +325,7 @@ bool responses_to_chat(const json_t *body, json_t **chat, bool lenient, str *ign
         { "stream_options", NULL, set_stream_options },
         { "metadata", NULL, NULL },
         { "user", NULL, NULL },
-        { "include", NULL, NULL },
+        { "include", NULL, set_include },
         { "prompt_cache_key", NULL, NULL },
         { "prompt_cache_retention", NULL, NULL },
         { "service_tier", NULL, NULL },

@@ -23,13 +23,34 @@ static void item_id(const choice *c, size_t i, char id[64])
     snprintf(id, 64, "%s_%s%02zx", prefixes[p[i].kind], strchr(c->of->id, '_') + 1, i);
 }
 
-static json_t *text_part(const turn_part *p, size_t n)
+/* Log-probabilities of the tokens that begin in bytes [from, to) of the content. It stands in the
+ * text where the thoughts end, white space before it left out. */
+static json_t *logprobs_of(const choice *c, const turn_part *p, size_t from, size_t to)
+{
+    const char *text = answer_text(&c->answer);
+    size_t at = c->content_at;
+    json_t *all = json_array();
+    if (!c->of->api.logprobs || !p->text.n)
+        return all;
+    while (at < c->answer.n && text[at] != p->text.p[0])
+        at++;
+    size_t first = prompts_chars(text, at);
+    size_t begin = first + prompts_chars(p->text.p, from);
+    size_t end = first + prompts_chars(p->text.p, to);
+    for (size_t i = 0; i < c->logprobs.n; i++)
+        if (c->logprobs.all[i].offset >= begin && c->logprobs.all[i].offset < end)
+            json_array_append_new(all, response_token_logprobs(c, i));
+    return all;
+}
+
+/* With the first n bytes of its text. */
+static json_t *text_part(const choice *c, const turn_part *p, size_t n)
 {
     const char *text = p->text.p ? p->text.p : "";
     if (p->kind == TURN_THOUGHT)
         return json_pack("{s:s, s:s%}", "type", "reasoning_text", "text", text, n);
-    return json_pack("{s:s, s:s%, s:[], s:[]}", "type", "output_text", "text", text, n,
-                     "annotations", "logprobs");
+    return json_pack("{s:s, s:s%, s:[], s:o}", "type", "output_text", "text", text, n,
+                     "annotations", "logprobs", logprobs_of(c, p, 0, n));
 }
 
 /* The item that is part i; begins: as it is when nothing of its text is there. */
@@ -43,7 +64,7 @@ static json_t *item_of(const choice *c, size_t i, bool begins)
     json_t *content = json_array();
     item_id(c, i, id);
     if (!begins && p->kind != TURN_CALL)
-        json_array_append_new(content, text_part(p, p->text.n));
+        json_array_append_new(content, text_part(c, p, p->text.n));
     if (p->kind == TURN_THOUGHT)
         return json_pack("{s:s, s:s, s:s, s:[], s:o}", "type", "reasoning", "id", id, "status",
                          status, "summary", "content", content);
@@ -169,7 +190,7 @@ static void begin_part(choice *c, const turn_part *p, str *out)
 {
     put_event(c, "response.output_item.added", item_event(c, true), out);
     if (p->kind != TURN_CALL)
-        put_event(c, "response.content_part.added", with(place_of(c), "part", text_part(p, 0)),
+        put_event(c, "response.content_part.added", with(place_of(c), "part", text_part(c, p, 0)),
                   out);
     c->part_begun = true;
 }
@@ -183,13 +204,13 @@ static void end_part(choice *c, const turn_part *p, str *out)
                   out);
     } else {
         if (p->kind == TURN_CONTENT)
-            v = with(v, "logprobs", json_array());
+            v = with(v, "logprobs", logprobs_of(c, p, 0, p->text.n));
         put_event(c,
                   p->kind == TURN_CONTENT ? "response.output_text.done"
                                           : "response.reasoning_text.done",
                   v, out);
         put_event(c, "response.content_part.done",
-                  with(place_of(c), "part", text_part(p, p->text.n)), out);
+                  with(place_of(c), "part", text_part(c, p, p->text.n)), out);
     }
     put_event(c, "response.output_item.done", item_event(c, false), out);
     c->blocks++;
@@ -208,7 +229,10 @@ static void put_part(choice *c, const turn_part *p, bool ends, str *out)
         json_t *v = with(place_of(c), "delta",
                          json_stringn(p->text.p + c->part_sent, p->text.n - c->part_sent));
         put_event(c, types[p->kind],
-                  p->kind == TURN_CONTENT ? with(v, "logprobs", json_array()) : v, out);
+                  p->kind == TURN_CONTENT
+                      ? with(v, "logprobs", logprobs_of(c, p, c->part_sent, p->text.n))
+                      : v,
+                  out);
     }
     c->part_sent = p->text.n;
     if (ends)
