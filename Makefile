@@ -4,7 +4,10 @@
 Q        := $(if $(V),,@)
 
 BUILD    ?= build
-CC       := gcc
+# CROSS=aarch64-linux-gnu- SYSROOT=folder builds for another machine, with the libraries of that folder.
+CROSS    ?=
+SYSROOT  ?=
+CC       := $(CROSS)gcc
 OPT      ?= -O2 -g
 PREFIX   ?= /usr/local
 LIBDIR   ?= $(PREFIX)/lib
@@ -32,21 +35,37 @@ endif
 endif
 endif
 
+# The architecture that is built for: x86_64 or aarch64.
+MACHINE  := $(shell $(CC) -dumpmachine)
+ARCH     := $(firstword $(subst -, ,$(MACHINE)))
+ifeq ($(filter x86_64 aarch64,$(ARCH)),)
+$(error $(CC) compiles for '$(MACHINE)': pesc is written for x86_64 and aarch64)
+endif
+
 LIBS     := jansson libpcre2-8 libutf8proc libcrypto libxxhash liblzma libzstd liblz4 cairo
-PKG      := $(shell pkg-config --cflags $(LIBS) 2>/dev/null)
-LDLIBS   := $(shell pkg-config --libs $(LIBS) 2>/dev/null) -lsnappy -lz -lpthread -lm
+PKGCONF  := $(if $(SYSROOT),PKG_CONFIG_SYSROOT_DIR=$(SYSROOT) \
+              PKG_CONFIG_LIBDIR=$(SYSROOT)/usr/lib/$(MACHINE)/pkgconfig:$(SYSROOT)/usr/share/pkgconfig) pkg-config
+PKG      := $(shell $(PKGCONF) --cflags $(LIBS) 2>/dev/null)
+LDLIBS   := $(shell $(PKGCONF) --libs $(LIBS) 2>/dev/null) -lsnappy -lz -lpthread -lm
 WARN     := -Wall -Wextra -Werror -Wshadow -Wstrict-prototypes -Wmissing-prototypes \
             -Wpointer-arith -Wvla
 # -ffp-contract=off: a product and a sum are fused only where the code says so, so that results do
-# not depend on the compiler's choice. -fPIC: the same objects make the shared library.
-CFLAGS   := -std=c17 -D_GNU_SOURCE $(OPT) $(SAN) $(WARN) -ffp-contract=off -fvisibility=hidden \
-            -fPIC -Iinclude -Isrc $(PKG)
+# not depend on the compiler's choice. A char is signed on every architecture. -fPIC: the same objects
+# make the shared library.
+CFLAGS   := -std=c17 -D_GNU_SOURCE $(if $(SYSROOT),--sysroot=$(SYSROOT)) $(OPT) $(SAN) $(WARN) -ffp-contract=off \
+            $(if $(filter aarch64,$(ARCH)),-fsigned-char) -fvisibility=hidden -fPIC -Iinclude -Isrc $(PKG)
 
-SRC      := $(shell find src -name '*.c' -not -path 'src/cli/*' -not -path 'src/backend/cpu/ops/*' \
-              -not -path 'src/backend/cuda/*' | sort)
-# The CPU's ops are compiled once for each instruction set; cpu.c picks a table at run time.
+# Kernels are of one architecture.
+KERNELS_x86_64  := isa_x86_64 kernel_base kernel_avx% kernel_amx
+KERNELS_aarch64 := isa_aarch64 kernel_neon%
+FOREIGN  := $(foreach other,$(filter-out $(ARCH),x86_64 aarch64),$(KERNELS_$(other):%=src/backend/cpu/%.c))
+SRC      := $(filter-out $(FOREIGN),$(shell find src -name '*.c' -not -path 'src/cli/*' \
+              -not -path 'src/backend/cpu/ops/*' -not -path 'src/backend/cuda/*' | sort))
+# The CPU's ops are compiled once for each of these instruction sets; cpu.c picks a table at run time.
+ISAS_x86_64  := base avx2 avx512 avx512_bf16
+ISAS_aarch64 := base
 ISA_SRC  := $(wildcard src/backend/cpu/ops/*.c)
-ISA_OBJ  := $(foreach isa,base avx2 avx512 avx512_bf16,$(ISA_SRC:%.c=$(BUILD)/%.$(isa).o))
+ISA_OBJ  := $(foreach isa,$(ISAS_$(ARCH)),$(ISA_SRC:%.c=$(BUILD)/%.$(isa).o))
 EMBEDDED := chat page python tasks
 OBJ      := $(SRC:%.c=$(BUILD)/%.o) $(ISA_OBJ) $(EMBEDDED:%=$(BUILD)/embedded_%.o)
 CLI_OBJ  := $(patsubst %.c,$(BUILD)/%.o,$(sort $(shell find src/cli -name "*.c")))
@@ -106,14 +125,14 @@ $(BUILD)/%.$(1).o: %.c
 	@echo "  CC    $$< ($(1))"
 	$$(Q)$$(CC) $$(CFLAGS) $$(ISA_OPT) -DISA=$(1) -march=$(2) -MMD -MP -c $$< -o $$@
 endef
-$(eval $(call ISA_RULE,base,x86-64))
+$(eval $(call ISA_RULE,base,$(if $(filter x86_64,$(ARCH)),x86-64,armv8-a)))
 $(eval $(call ISA_RULE,avx2,x86-64-v3))
 $(eval $(call ISA_RULE,avx512,x86-64-v4))
 $(eval $(call ISA_RULE,avx512_bf16,x86-64-v4 -mavx512bf16))
 
 $(BUILD)/libpesc.a: $(OBJ)
 	@rm -f $@
-	$(Q)ar rcs $@ $(OBJ)
+	$(Q)$(CROSS)ar rcs $@ $(OBJ)
 
 $(BUILD)/pesc: $(CLI_OBJ) $(BUILD)/libpesc.a
 	@echo "  LINK  $@"
@@ -137,11 +156,11 @@ $(BUILD)/pesc-cuda.so: $(CUDA_OBJ) $(BUILD)/libpesc.a
 # build/ in PATH, make would take that folder for install(1).
 $(BUILD)/dist/libpesc.o: $(OBJ)
 	@mkdir -p $(@D)
-	$(Q)ld -r $^ -o $@
-	$(Q)objcopy --localize-hidden $@
+	$(Q)$(CROSS)ld -r $^ -o $@
+	$(Q)$(CROSS)objcopy --localize-hidden $@
 $(BUILD)/dist/libpesc.a: $(BUILD)/dist/libpesc.o
 	@rm -f $@
-	$(Q)ar rcs $@ $<
+	$(Q)$(CROSS)ar rcs $@ $<
 $(BUILD)/dist/libpesc.so.0: $(BUILD)/dist/libpesc.o
 	$(Q)$(CC) -shared $(LDFLAGS) -Wl,-soname,libpesc.so.0 $< -o $@ $(LDLIBS)
 

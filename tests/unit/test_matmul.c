@@ -6,7 +6,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-static device *opened[CPU_ISA_COUNT];
+static device *opened[CPU_ISA_MOST];
 
 static int open_all(void **state)
 {

@@ -7,23 +7,17 @@
 #include <string.h>
 #include <sys/mman.h>
 
-static const ops *const tables[CPU_ISA_COUNT] = {
-    [CPU_BASE] = &cpu_ops_base,       [CPU_AVX2] = &cpu_ops_avx2,
-    [CPU_AVX512] = &cpu_ops_avx512,   [CPU_AVX512_BF16] = &cpu_ops_avx512_bf16,
-    [CPU_AMX] = &cpu_ops_avx512_bf16,
-};
-
 pesc_status cpu_open_isa(device **out, int n_threads, cpu_isa isa)
 {
     *out = NULL;
     cpu_device *d = mem_zalloc(1, sizeof *d);
     if (!d)
         return fail_nomem("opening the CPU", sizeof *d);
-    d->base.op = tables[isa];
+    d->base.op = cpu_levels[isa].op;
     d->base.lock = (pthread_mutex_t)PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
     d->base.head_rows = 256;
     d->base.micro_tokens = 4096;
-    d->base.has_bf16 = isa >= CPU_AVX512_BF16;
+    d->base.has_bf16 = cpu_levels[isa].has_bf16;
     d->isa = isa;
     pesc_status s = thread_pool_open(&d->pool, n_threads);
     if (s == PESC_OK) {

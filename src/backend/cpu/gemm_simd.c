@@ -92,7 +92,9 @@ static mm_product product_of(const plan *p, const task *t)
 
 static bool few_rows_take(const mm_engine *engine, const mm_operand *b)
 {
-    return b->k > 0 && engine->few_rows_supports && engine->few_rows_supports(b, engine->format);
+    bool blocks = quants_is(b->dt);
+    return b->k > 0 && engine->few_rows_supports && (!blocks || engine->few_rows_blocks) &&
+           engine->few_rows_supports(b, engine->format);
 }
 
 static mm_format format_for(const mm_engine *engine, const mm_operand *b)

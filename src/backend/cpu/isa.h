@@ -1,18 +1,31 @@
-/* isa: which instructions this CPU has, as ascending levels: each includes those before it.
- *
- * AMX counts only if the kernel grants the tile state and a tile operation runs without a fault:
- * some virtual machines advertise it and then raise SIGILL. */
+/* isa: the instruction sets that the CPU's code is compiled for, as ascending levels of one
+ * architecture: each includes those before it. The table of an architecture is in the file
+ * isa_<architecture>.c; nothing else knows which levels there are. */
 #ifndef PESC_BACKEND_CPU_ISA_H
 #define PESC_BACKEND_CPU_ISA_H
 
-typedef enum cpu_isa {
-    CPU_BASE,        /* x86-64: SSE2 */
-    CPU_AVX2,        /* x86-64-v3: with FMA, F16C, BMI */
-    CPU_AVX512,      /* x86-64-v4: F, BW, CD, DQ, VL */
-    CPU_AVX512_BF16, /* vdpbf16ps */
-    CPU_AMX,         /* bf16 tiles */
-    CPU_ISA_COUNT
-} cpu_isa;
+#include <stdbool.h>
+
+struct ops;
+struct mm_engine;
+
+typedef int cpu_isa; /* an index of cpu_levels */
+
+enum {
+    CPU_BASE = 0,    /* what every CPU of the architecture has */
+    CPU_ISA_MOST = 5 /* levels of any architecture */
+};
+
+typedef struct cpu_level {
+    const char *name;
+    const struct ops *op;
+    const struct mm_engine *engines[2]; /* for activations in f32, in bf16 */
+    bool has_bf16;                      /* it multiplies bf16 faster than f32 */
+    bool (*present)(void);              /* on this machine; NULL: always */
+} cpu_level;
+
+extern const cpu_level cpu_levels[];
+extern const int cpu_level_count;
 
 cpu_isa cpu_isa_best(void); /* the highest level of this machine; detected once per process */
 const char *cpu_isa_name(cpu_isa isa);

@@ -9,6 +9,8 @@ extern const mm_engine kernel_avx2_f32, kernel_avx2_bf16;
 extern const mm_engine kernel_avx512_f32, kernel_avx512_bf16;
 extern const mm_engine kernel_avx512_pairs;
 extern const mm_engine kernel_amx;
+extern const mm_engine kernel_neon_f32, kernel_neon_bf16;
+extern const mm_engine kernel_neon_pairs;
 
 /* The parts of kernel_amx that use AMX tiles: kernel_amx.c. */
 void kernel_amx_micro_kernel(const mm_tile *t); /* the memory of rows is padded to 16 rows */

@@ -9,6 +9,6 @@
 #include "backend/cpu/kernel_few_blocks.h"
 
 const mm_engine kernel_avx2_f32 = { FORMAT(MM_F32), .blocks_format = MM_F32_SPLIT,
-                                    .few_rows_blocks = few_rows_blocks, KERNEL };
+                                    .few_rows_blocks = few_rows_blocks, KERNEL, .unpack = unpack };
 const mm_engine kernel_avx2_bf16 = { FORMAT(MM_BF16_WIDENED), .blocks_format = MM_BF16_WIDENED,
-                                     KERNEL };
+                                     KERNEL, .unpack = unpack };

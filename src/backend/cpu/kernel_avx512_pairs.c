@@ -36,10 +36,10 @@ TARGET void kernel_amx_dequantize(mm_element *dst, const mm_operand *x, mm_block
     const float *scales = x->scales + at / NF4_BLOCK;
     const char *next = (const char *)x->data + (block.row + MM_NR) * row_bytes + block.e * MM_NR;
     for (int64_t i = 0; i < block.n_rows; i++, codes += row_bytes, scales += x->ld / NF4_BLOCK) {
-        vec first, second;
-        nf4_block(codes, *scales, &first, &second);
-        store_elements(dst + i * MM_AMX_TILE, first);
-        store_elements(dst + (MM_NR + i) * MM_AMX_TILE, second);
+        vec decoded[NF4_VECTORS];
+        nf4_block(codes, *scales, decoded);
+        store_elements(dst + i * MM_AMX_TILE, decoded[0]);
+        store_elements(dst + (MM_NR + i) * MM_AMX_TILE, decoded[1]);
         if (prefetch && i % 2)
             __builtin_prefetch(next + i * 32, 0, 2);
     }

@@ -100,4 +100,4 @@ TARGET static void pack_rows(mm_element *dst, const mm_operand *x, mm_format for
 #define KERNEL                                                                                     \
     .tile_rows = TILE_ROWS, .pack_rows = pack_rows, .pack_panel = pack_panel,                      \
     .micro_kernel = micro_kernel, .few_rows_supports = few_rows_supports,                          \
-    .pack_few_rows = pack_rows, .few_rows = few_rows, .epilogue = epilogue, .unpack = unpack
+    .pack_few_rows = pack_rows, .few_rows = few_rows, .epilogue = epilogue

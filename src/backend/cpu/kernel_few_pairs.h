@@ -14,7 +14,8 @@
 #include <string.h>
 
 enum {
-    OUTPUTS = 4,              /* weight rows, and most activation rows, with sums in registers */
+    /* weight rows, and most activation rows, with sums in registers */
+    OUTPUTS = MANY_REGISTERS ? 4 : 2,
     PREFETCH_BYTES = 8 << 10, /* from what is read to what is prefetched */
 };
 
@@ -46,13 +47,13 @@ INLINE weight_rows weight_rows_at(int outputs, dtype dt, const mm_operand *x, mm
 INLINE void add_products(int n_rows, int outputs, dtype dt, const weight_rows *w, int64_t e,
                          int64_t n, vecf sum[OUTPUTS][OUTPUTS])
 {
-    const int parts = dt == DT_NF4 ? 2 : 1;
-    vec b[OUTPUTS][2];
+    const int parts = dt == DT_NF4 ? NF4_VECTORS : 1;
+    vec b[OUTPUTS][NF4_VECTORS];
     int64_t byte = bytes_of(dt, e * VALUES);
 #pragma GCC unroll 64
     for (int j = 0; j < outputs; j++)
         if (dt == DT_NF4)
-            nf4_block(w->row[j] + byte, w->scales[j][e * VALUES / NF4_BLOCK], &b[j][0], &b[j][1]);
+            nf4_block(w->row[j] + byte, w->scales[j][e * VALUES / NF4_BLOCK], b[j]);
         else
             b[j][0] = load_row_elements(dt, MM_BF16_PAIR, w->row[j] + byte, n);
     if (outputs > 1)
@@ -89,7 +90,7 @@ INLINE void partial_sums(int n_rows, int outputs, dtype dt, const weight_rows *w
     for (int i = 0; i < n_rows; i++)
 #pragma GCC unroll 64
         for (int j = 0; j < outputs; j++)
-            _mm512_storeu_ps(partials + (i * VECTOR + j) * PARTIALS, sum[i][j]);
+            put_sums(partials + (i * VECTOR + j) * PARTIALS, sum[i][j], false);
 }
 
 /* Rows [row, row + n_rows) times VECTOR outputs from `column` on. */
@@ -122,7 +123,7 @@ INLINE void few_rows_dtype(dtype dt, const mm_tile *t, const mm_operand *x, mm_b
 {
     for (int64_t column = 0; column < block.n_rows; column += VECTOR)
         for (int64_t row = 0; row < t->n_rows; row += OUTPUTS)
-            switch (t->n_rows - row) {
+            switch (num_min(OUTPUTS, t->n_rows - row)) {
             case 1:
                 multiply_outputs(1, dt, t, x, block, column, row);
                 break;
@@ -130,7 +131,7 @@ INLINE void few_rows_dtype(dtype dt, const mm_tile *t, const mm_operand *x, mm_b
                 multiply_outputs(2, dt, t, x, block, column, row);
                 break;
             case 3:
-                multiply_outputs(3, dt, t, x, block, column, row);
+                multiply_outputs(3 <= OUTPUTS ? 3 : 1, dt, t, x, block, column, row);
                 break;
             default:
                 multiply_outputs(OUTPUTS, dt, t, x, block, column, row);
@@ -159,10 +160,11 @@ TARGET static void few_rows(const mm_tile *t, const mm_operand *x, mm_format for
 
 INLINE void reorder_rows_as_nf4(bool as_tiles, mm_element *dst, mm_block block)
 {
+    enum { EACH = NF4_BLOCK / VALUES };
     for (int64_t i = 0; i < block.n_rows; i++)
-        for (int64_t e = 0; e < block.n_elements; e += 2 * VECTOR)
+        for (int64_t e = 0; e < block.n_elements; e += EACH)
             reorder_as_nf4(packed_row(as_tiles, dst, i, e),
-                           packed_row(as_tiles, dst, i, e + VECTOR));
+                           packed_row(as_tiles, dst, i, e + EACH / 2));
 }
 
 TARGET static void pack_few_rows(mm_element *dst, const mm_operand *x, mm_format format,
@@ -188,11 +190,12 @@ INLINE void group_row(mm_element *dst, const mm_element *row, int64_t n)
     for (int64_t i = 0; i < n; i += VECTOR) {
         row_pointers v = rows_from(row, PARTIALS * 4, i, n);
         vec sums[PARTIALS];
-        load_transposed(&v, 0, DWORDS * 4, sums);
-        load_transposed(&v, DWORDS * 4, DWORDS * 4, sums + DWORDS);
+#pragma GCC unroll 64
+        for (int j = 0; j < PARTIALS; j += DWORDS)
+            load_transposed(&v, j * 4, DWORDS * 4, sums + j);
 #pragma GCC unroll 64
         for (int j = 0; j < PARTIALS; j++)
-            _mm512_mask_storeu_epi32(dst + j * n + i, (__mmask16)first_bits(n - i), sums[j]);
+            store_some_elements(dst + j * n + i, sums[j], n - i);
     }
 }
 

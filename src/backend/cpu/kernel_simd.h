@@ -96,7 +96,7 @@ INLINE void tile_partial_sums(int n_rows, int partials, const mm_tile *t, int64_
 
 INLINE void tile_sums(int n_rows, const mm_tile *t, int64_t column)
 {
-    if (!MANY_REGISTERS && t->format == MM_F32_SPLIT)
+    if (!MANY_REGISTERS && mm_is_split(t->format))
         tile_partial_sums(n_rows, PARTIALS, t, column);
     else
         tile_partial_sums(n_rows, 1, t, column);
@@ -394,11 +394,12 @@ INLINE void pack_rows_in_order(bool as_tiles, mm_element *dst, const mm_operand 
 INLINE void epilogue_vector(dtype dt, bool accumulate, const mm_epilogue *row, int64_t j, int64_t n)
 {
     char *out = (char *)row->out + bytes_of(dt, j);
-    vecf y = as_floats(load_values(DT_F32, (const char *)(row->sums + j), n)) * row->scale;
+    vecf y = as_floats(load_values(DT_F32, (const char *)(row->sums + j), n));
+    y = scale_sums(y, row->scale);
     if (row->bias)
-        y += as_floats(load_values(DT_F32, (const char *)(row->bias + j), n));
+        y = add_sums(y, as_floats(load_values(DT_F32, (const char *)(row->bias + j), n)));
     if (accumulate)
-        y += as_floats(load_values(dt, out, n));
+        y = add_sums(y, as_floats(load_values(dt, out, n)));
     store_values(dt, out, y, n);
 }
 

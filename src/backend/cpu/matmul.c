@@ -2,7 +2,6 @@
 
 #include "backend/cpu/gemm_amx.h"
 #include "backend/cpu/gemm_simd.h"
-#include "backend/cpu/kernel.h"
 #include "backend/cpu/ops/ops.h"
 #include "base/num.h"
 #include "tensor/bf16.h"
@@ -49,15 +48,8 @@ mm_operand mm_operand_of(const tensor *t, bool k_contiguous)
 
 const mm_engine *mm_engine_of(cpu_isa isa, dtype activations)
 {
-    static const mm_engine *const engines[CPU_ISA_COUNT][2] = {
-        [CPU_BASE] = { &kernel_base_f32, &kernel_base_bf16 },
-        [CPU_AVX2] = { &kernel_avx2_f32, &kernel_avx2_bf16 },
-        [CPU_AVX512] = { &kernel_avx512_f32, &kernel_avx512_bf16 },
-        [CPU_AVX512_BF16] = { &kernel_avx512_f32, &kernel_avx512_pairs },
-        [CPU_AMX] = { &kernel_avx512_f32, &kernel_amx },
-    };
     ASSERT(activations == DT_F32 || activations == DT_BF16);
-    return engines[isa][activations == DT_BF16];
+    return cpu_levels[isa].engines[activations == DT_BF16];
 }
 
 /* One row: the kernel for few rows, or the one for any number. */
@@ -90,12 +82,12 @@ size_t cpu_kernels(pesc_kernel_row *rows, size_t cap)
 {
     static const dtype activations[] = { DT_F32, DT_BF16 };
     size_t n = 0;
-    for (int isa = 0; isa < CPU_ISA_COUNT; isa++)
+    for (cpu_isa isa = CPU_BASE; isa < cpu_level_count; isa++)
         for (int i = 0; i < 2; i++) {
-            bool has_few = mm_engine_of((cpu_isa)isa, activations[i])->few_rows_supports != NULL;
+            bool has_few = mm_engine_of(isa, activations[i])->few_rows_supports != NULL;
             for (int few = has_few; few >= 0; few--, n++)
                 if (n < cap)
-                    rows[n] = describe((cpu_isa)isa, activations[i], few);
+                    rows[n] = describe(isa, activations[i], few);
         }
     return n;
 }

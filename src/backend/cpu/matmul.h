@@ -140,7 +140,7 @@ typedef struct mm_engine {
     void (*pack_few_rows)(mm_element *dst, const mm_operand *x, mm_format format, mm_block block);
     void (*few_rows)(const mm_tile *t, const mm_operand *x, mm_format format, mm_block block);
     /* the same for weights in a block format, and for n_rows up to MM_FEW_ROWS_BLOCKS with at most
-     * 512 rows times k blocks; NULL where few_rows_supports refuses them */
+     * 512 rows times k blocks; NULL: they are packed */
     void (*few_rows_blocks)(const mm_tile *t, const mm_operand *x, mm_format format,
                             mm_block block);
     void (*epilogue)(const mm_epilogue *o);

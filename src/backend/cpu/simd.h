@@ -3,9 +3,10 @@
  * A .c file sets TARGET (the instructions) and PAIRS (whether an element is two bf16), includes one
  * simd_*.h, which includes this file, and then kernel_simd.h. A vector has VECTOR 32-bit lanes:
  * `vec` holds elements, or the bits of f32 values; `vecf` holds f32 sums. SIMD(name) is the
- * intrinsic of that name for whole vectors; EVEN_PARTS and ODD_PARTS join the even (odd) 128-bit
- * parts of two vectors. MANY_REGISTERS: there are 32 of them instead of 16. TABLE_OF_16: a vector
- * is a table of sixteen values, which a permutation looks up. */
+ * intrinsic of that name for whole vectors, or what does the same elsewhere; EVEN_PARTS and
+ * ODD_PARTS join the even (odd) 128-bit parts of two vectors. MANY_REGISTERS: there are 32 of them
+ * instead of 16. TABLE_OF_16: a vector is a table of sixteen values, which a permutation looks up.
+ */
 #ifndef PESC_BACKEND_CPU_SIMD_H
 #define PESC_BACKEND_CPU_SIMD_H
 
@@ -16,8 +17,9 @@
 #define INLINE TARGET static inline __attribute__((always_inline))
 
 enum {
-    VALUES = PAIRS ? 2 : 1, /* of k in an element */
-    DWORDS = 8,             /* 32-bit words of each row that are transposed at once */
+    VALUES = PAIRS ? 2 : 1,               /* of k in an element */
+    NF4_VECTORS = NF4_BLOCK / 2 / VECTOR, /* of a block of NF4 as pairs */
+    DWORDS = 8,                           /* 32-bit words of each row that are transposed at once */
     HIGH_HALF = (int)0xFFFF0000
 };
 

@@ -61,6 +61,11 @@ INLINE vecf add_sums(vecf x, vecf y)
     return _mm256_add_ps(x, y);
 }
 
+INLINE vecf scale_sums(vecf x, float scale)
+{
+    return _mm256_mul_ps(x, _mm256_set1_ps(scale));
+}
+
 INLINE void put_sums(float *at, vecf sum, bool add)
 {
     _mm256_storeu_ps(at, add ? _mm256_add_ps(_mm256_loadu_ps(at), sum) : sum);

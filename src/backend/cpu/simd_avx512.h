@@ -47,6 +47,12 @@ INLINE void store_elements(mm_element *at, vec x)
     _mm512_storeu_si512(at, x);
 }
 
+/* Its first n. */
+INLINE void store_some_elements(mm_element *at, vec x, int64_t n)
+{
+    _mm512_mask_storeu_epi32(at, (__mmask16)first_bits(n), x);
+}
+
 /* sum + x y. */
 INLINE vecf multiply_elements(vecf sum, vec x, vec y)
 {
@@ -71,6 +77,11 @@ INLINE vecf load_sums(const float *at)
 INLINE vecf add_sums(vecf x, vecf y)
 {
     return _mm512_add_ps(x, y);
+}
+
+INLINE vecf scale_sums(vecf x, float scale)
+{
+    return _mm512_mul_ps(x, _mm512_set1_ps(scale));
 }
 
 INLINE void put_sums(float *at, vecf sum, bool add)
@@ -225,15 +236,15 @@ INLINE vec nf4_table(float scale)
 
 /* Decodes a block of NF4, 64 codes in eight dwords, into 32 elements of MM_BF16_PAIR_NF4. Shifting
  * every 16-bit half of the codes by 4, 0, 12 and 8 bits gives elements 0, 1, 2 and 3 of each dword:
- * `first` holds elements 0 of all dwords, then elements 1; `second` elements 2, then 3. */
-INLINE void nf4_block(const char *at, float scale, vec *first, vec *second)
+ * out[0] holds elements 0 of all dwords, then elements 1; out[1] elements 2, then 3. */
+INLINE void nf4_block(const char *at, float scale, vec out[NF4_VECTORS])
 {
     const vec shifts01 = _mm512_inserti64x4(_mm512_set1_epi16(4), _mm256_setzero_si256(), 1);
     const vec shifts23 = _mm512_inserti64x4(_mm512_set1_epi16(12), _mm256_set1_epi16(8), 1);
     vec codes = _mm512_broadcast_i64x4(_mm256_loadu_si256((const void *)at));
     vec table = nf4_table(scale);
-    *first = _mm512_permutexvar_epi16(_mm512_srlv_epi16(codes, shifts01), table);
-    *second = _mm512_permutexvar_epi16(_mm512_srlv_epi16(codes, shifts23), table);
+    out[0] = _mm512_permutexvar_epi16(_mm512_srlv_epi16(codes, shifts01), table);
+    out[1] = _mm512_permutexvar_epi16(_mm512_srlv_epi16(codes, shifts23), table);
 }
 
 /* Reorders 64 bf16 that are neighbours in k into the order of nf4_block, in place. */

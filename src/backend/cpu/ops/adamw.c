@@ -65,7 +65,7 @@ static vf adamw_update(const step *s, vf w, vf g, vf *m, vf *v)
     g *= s->grad_scale;
     *m = vec_fma(vec_set(a->beta1), *m, g * (1.0f - a->beta1));
     *v = vec_fma(vec_set(a->beta2), *v, g * g * (1.0f - a->beta2));
-    vf root = VEC_INTRINSIC(sqrt_ps)(*v);
+    vf root = vec_sqrt(*v);
     return w * s->keep - s->rate * *m / vec_fma(root, vec_set(s->root), vec_set(a->eps));
 }
 
@@ -150,11 +150,12 @@ static float encode_block(uint8_t *code, float *x, int64_t n, const codes *c)
         top = vec_max(top, vec_max(v, -v));
     }
     float largest = vec_top(top);
+    const vi zero = vec_set_int(0), buckets = vec_set_int(BUCKETS);
     for (int64_t i = 0; i < n; i += VEC_LANES) {
         vf unit = vec_load(x, i, n - i, DT_F32) / (largest > 0.0f ? largest : 1.0f);
         vi at = (vi)((vu)unit >> 16 & 0x7FFF) - LEAST;
-        at &= ~(at < 0);
-        at = (at & (at < BUCKETS)) + (((vi)unit < 0) & BUCKETS);
+        at &= ~vec_int_less(at, zero);
+        at = (at & vec_int_less(at, buckets)) + (vec_int_less((vi)unit, zero) & buckets);
         vec_store(x, i, n - i, DT_F32, unit);
         *(vi *)(bucket + i) = at;
     }

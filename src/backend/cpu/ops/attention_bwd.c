@@ -213,7 +213,8 @@ static void weights_of_row(float *s, float *dp, int32_t low, int32_t high, float
 {
     vf none = { 0 };
     for (int32_t j = 0; j < TILE; j += VEC_LANES) {
-        vi key = vec_numbers() + j, seen = (key > low) & (key <= high);
+        vi key = vec_numbers() + j;
+        vi seen = vec_int_less(vec_set_int(low), key) & ~vec_int_less(vec_set_int(high), key);
         vf score = *(vf *)(s + j) * a->scale, slope = vec_set(a->scale);
         if (a->softcap > 0) {
             vf t = vmath_tanh(score / a->softcap);

@@ -214,8 +214,9 @@ static float scale_row(float *s, float scale, key_range seen)
         vf x = *(vf *)(s + i) * scale;
         if (seen.low > 0 || seen.high < BLOCK) {
             vi key = vec_numbers() + i;
-            x = vec_select((key >= (int32_t)seen.low) & (key < (int32_t)seen.high), x,
-                           vec_set(-INFINITY));
+            vi before = vec_int_less(key, vec_set_int((int32_t)seen.low));
+            vi in_range = ~before & vec_int_less(key, vec_set_int((int32_t)seen.high));
+            x = vec_select(in_range, x, vec_set(-INFINITY));
         }
         *(vf *)(s + i) = x;
         top = vec_max(x, top);
@@ -248,7 +249,8 @@ static void online_softmax(query_tile *w, const plan *p, int64_t r, int64_t end,
     for (int j = 0; j < n; j++)
         top[j] = scale_row(w->s + (r + j) * BLOCK, cap > 0 ? 1.0f : scale, visible(w, r + j, base));
     top = vec_max(top, old);
-    vf from = vec_select(top == -INFINITY, vec_set(0.0f), top), shrink = vmath_exp(old - from);
+    vf from = vec_select(vec_equal(top, vec_set(-INFINITY)), vec_set(0.0f), top),
+       shrink = vmath_exp(old - from);
     for (int j = 0; j < n; j++)
         sum[j] = exp_row(w->s + (r + j) * BLOCK, from[j]);
     *(vf *)(w->max + r) = top;

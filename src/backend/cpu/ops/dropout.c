@@ -4,16 +4,6 @@
 #include "backend/cpu/ops/ops.h"
 #include "backend/cpu/ops/vec.h"
 
-#if defined(__AVX512F__)
-#define WHOLE(name, a, b) (vl) _mm512_##name((__m512i)(a), (__m512i)(b))
-#elif defined(__AVX2__)
-#define WHOLE(name, a, b) (vl) _mm256_##name((__m256i)(a), (__m256i)(b))
-#else
-#define WHOLE(name, a, b) (vl) _mm_##name((__m128i)(a), (__m128i)(b))
-#endif
-
-typedef uint64_t vl __attribute__((vector_size(VEC_BYTES)));
-
 enum {
     COUNTERS = VEC_BYTES / 8, /* in a vector: one in each 64 bits */
     NUMBERS = 4 * COUNTERS,   /* random numbers of these: two vectors */
@@ -52,15 +42,15 @@ static inline void philox_vectors(vu u[2], const schedule *s, uint64_t first)
     x0 += first;
     x1 = x0 >> 32;
     for (int i = 0; i < ROUNDS; i++) {
-        vl p0 = WHOLE(mul_epu32, x0, m0), p1 = WHOLE(mul_epu32, x2, m1);
+        vl p0 = vec_multiply_words(x0, m0), p1 = vec_multiply_words(x2, m1);
         x0 = (p1 >> 32) ^ x1 ^ s->keys[i][0];
         x2 = (p0 >> 32) ^ x3 ^ s->keys[i][1];
         x1 = p1;
         x3 = p0;
     }
     vl low = none + 0xFFFFFFFFu, even = (x0 & low) | x1 << 32, odd = (x2 & low) | x3 << 32;
-    u[0] = (vu)WHOLE(unpacklo_epi64, even, odd);
-    u[1] = (vu)WHOLE(unpackhi_epi64, even, odd);
+    u[0] = (vu)vec_unpack_low(even, odd);
+    u[1] = (vu)vec_unpack_high(even, odd);
 }
 
 typedef struct drop {
@@ -75,6 +65,7 @@ static void dropout_range(const void *ctx, int64_t begin, int64_t end, void *scr
     (void)scratch;
     const drop *p = ctx;
     vf none = { 0 };
+    vi zeros = vec_set_int(p->zeros);
     schedule s = schedule_of(p->key);
     for (int64_t i = begin; i < end; i += NUMBERS) {
         vu u[2];
@@ -83,7 +74,7 @@ static void dropout_range(const void *ctx, int64_t begin, int64_t end, void *scr
             int64_t at = i + j * VEC_LANES;
             vf x = vec_load(p->x.data, at, end - at, p->x.dt);
             vec_store(p->out.data, at, end - at, p->out.dt,
-                      vec_select((vi)(u[j] >> 8) < p->zeros, none, x * p->keep));
+                      vec_select(vec_int_less((vi)(u[j] >> 8), zeros), none, x * p->keep));
         }
     }
 }

@@ -1,16 +1,14 @@
 /* ops: how one source becomes a table of ops for each instruction set.
  *
- * Every .c file of this folder is compiled once for each instruction set (ISA is base, avx2, avx512
- * or avx512_bf16, see the Makefile) and defines its ops as OP(name). So the compiler may use the
- * whole instruction set everywhere, and nothing is dispatched inside an op: cpu_open() chooses a
- * table. Declarations use the types of the table's fields, so an op with another signature does not
+ * Every .c file of this folder is compiled once for each instruction set (ISA is base or another
+ * name, see the Makefile) and defines its ops as OP(name). So the compiler may use the whole
+ * instruction set everywhere, and nothing is dispatched inside an op: cpu_open() chooses a table.
+ * Declarations use the types of the table's fields, so an op with another signature does not
  * compile. */
 #ifndef PESC_BACKEND_CPU_OPS_OPS_H
 #define PESC_BACKEND_CPU_OPS_OPS_H
 
 #include "backend/cpu/cpu.h"
-
-extern const ops cpu_ops_base, cpu_ops_avx2, cpu_ops_avx512, cpu_ops_avx512_bf16;
 
 /* clang-format off */
 /* memory: cpu.c */

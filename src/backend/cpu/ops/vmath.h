@@ -9,6 +9,8 @@
 #include "backend/backend.h"
 #include "backend/cpu/ops/vec.h"
 
+#include <math.h>
+
 /* 2^n e^r with x = n ln 2 + r, |r| <= ln 2 / 2; 0 where it would be subnormal: attention computes
  * many of these, from scores of -infinity, and a CPU takes about a hundred cycles for one. */
 static inline vf vmath_exp(vf x)
@@ -31,7 +33,7 @@ static inline vf vmath_exp(vf x)
 #else /* in two factors: 2^128 is not representable */
     vi k = (vi)shifted - (vi)vec_set(magic), half = k >> 1;
     vf y = p * (vf)((half + 127) << 23) * (vf)((k - half + 127) << 23);
-    return (vf)((vi)y & ~(x < lowest));
+    return (vf)((vi)y & ~vec_less(x, lowest));
 #endif
 }
 
@@ -71,7 +73,7 @@ static inline vf vmath_normal_tail(vf a, vf *density)
 /* Phi(x); *density = phi(x). */
 static inline vf vmath_normal(vf x, vf *density)
 {
-    vi negative = x < 0.0f;
+    vi negative = vec_less(x, vec_set(0.0f));
     vf tail = vmath_normal_tail(vec_select(negative, -x, x), density);
     return vec_select(negative, tail, 1.0f - tail);
 }
@@ -106,9 +108,11 @@ static inline vf vmath_act(act_kind act, vf x, vf *slope)
         return x * s;
     }
     case ACT_CLAMPED: {
-        vf at = vec_select(x > 7.0f, vec_set(7.0f), x); /* NaN stays */
+        const vf most = vec_set(7.0f);
+        vi beyond = vec_less(most, x);
+        vf at = vec_select(beyond, most, x); /* NaN stays */
         vf rest, s = vmath_sigmoid(1.702f * at, &rest);
-        *slope = vec_select(x > 7.0f, vec_set(0.0f), s * vec_fma(1.702f * at, rest, vec_set(1.0f)));
+        *slope = vec_select(beyond, vec_set(0.0f), s * vec_fma(1.702f * at, rest, vec_set(1.0f)));
         return at * s;
     }
     case ACT_SIGMOID: {
@@ -119,7 +123,7 @@ static inline vf vmath_act(act_kind act, vf x, vf *slope)
     case ACT_RELU:
         break;
     }
-    *slope = vec_select(x > 0.0f, vec_set(1.0f), vec_set(0.0f));
+    *slope = vec_select(vec_less(vec_set(0.0f), x), vec_set(1.0f), vec_set(0.0f));
     return vec_max(vec_set(0.0f), x); /* NaN stays */
 }
 
@@ -129,9 +133,10 @@ static inline vf vmath_glu_up(act_kind act, vf up, vf *slope)
     *slope = vec_set(1.0f);
     if (act != ACT_CLAMPED)
         return up;
-    *slope = vec_select((up > 7.0f) | (up < -7.0f), vec_set(0.0f), vec_set(1.0f));
-    up = vec_select(up > 7.0f, vec_set(7.0f), up);
-    return vec_select(up < -7.0f, vec_set(-7.0f), up) + 1.0f;
+    const vf most = vec_set(7.0f), least = vec_set(-7.0f);
+    vi above = vec_less(most, up), below = vec_less(up, least);
+    *slope = vec_select(above | below, vec_set(0.0f), vec_set(1.0f));
+    return vec_select(below, least, vec_select(above, most, up)) + 1.0f;
 }
 
 /* ln x for normal x > 0; infinity and NaN are returned as they are. 2 atanh((m-1)/(m+1)) as a
@@ -139,14 +144,15 @@ static inline vf vmath_glu_up(act_kind act, vf up, vf *slope)
 static inline vf vmath_log(vf x)
 {
     typedef double wide __attribute__((vector_size(2 * VEC_BYTES)));
-    vi u = (vi)x, fraction = u & 0x7fffff, large = fraction > 0x3504f3; /* of sqrt 2 */
+    vi u = (vi)x, fraction = u & 0x7fffff,
+       large = vec_int_less(vec_set_int(0x3504f3), fraction); /* than that of sqrt 2 */
     wide m = __builtin_convertvector((vf)(fraction | (127 + large) << 23), wide);
     wide e = __builtin_convertvector((u >> 23) - 127 - large, wide);
     wide s = (m - 1.0) / (m + 1.0), s2 = s * s, p = s2 / 15;
     for (int k = 13; k > 1; k -= 2)
         p = (p + 1.0 / k) * s2;
     vf y = __builtin_convertvector(e * 0.6931471805599453 + 2.0 * s * (p + 1.0), vf);
-    return vec_select(x <= 0x1.fffffep127f, y, x);
+    return vec_select(vec_less(x, vec_set(INFINITY)), y, x);
 }
 
 #endif
