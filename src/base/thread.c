@@ -55,6 +55,16 @@ static void work(thread_pool *p, int worker)
     }
 }
 
+/* Leaves the core to its other thread for some tens of cycles, in a loop that waits. */
+static void pause_core(void)
+{
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("isb");
+#endif
+}
+
 /* Waits for a job other than `seen`; returns its number. */
 static uint64_t next_job(thread_pool *p, uint64_t seen)
 {
@@ -62,7 +72,7 @@ static uint64_t next_job(thread_pool *p, uint64_t seen)
         uint64_t job = atomic_load_explicit(&p->state, memory_order_acquire) >> JOB_SHIFT;
         if (job != seen)
             return job;
-        __builtin_ia32_pause();
+        pause_core();
     }
     pthread_mutex_lock(&p->lock);
     atomic_fetch_add(&p->asleep, 1);
@@ -170,11 +180,13 @@ pesc_status thread_pool_open(thread_pool **out, int n_threads)
     return PESC_OK;
 }
 
-/* Publishes the next job, open or (to stop) closed, and wakes the workers that sleep. */
+/* Publishes the next job, open or (to stop) closed, and wakes the workers that sleep. Here and in
+ * thread_for() a thread writes one word and then reads another, whose writer reads this one: with
+ * a plain store QEMU lets the read overtake it, whatever the order that C asks for. */
 static void publish(thread_pool *p, uint64_t open)
 {
     uint64_t job = (atomic_load(&p->state) >> JOB_SHIFT) + 1;
-    atomic_store(&p->state, job << JOB_SHIFT | open);
+    atomic_exchange(&p->state, job << JOB_SHIFT | open);
     if (atomic_load(&p->asleep) == 0)
         return;
     pthread_mutex_lock(&p->lock);
@@ -227,10 +239,10 @@ void thread_for(thread_pool *p, int64_t n, thread_fn fn, void *ctx)
     for (int i = 0; i < SPINS; i++) {
         if (drained(p))
             return;
-        __builtin_ia32_pause();
+        pause_core();
     }
     pthread_mutex_lock(&p->lock);
-    atomic_store(&p->waiting, true);
+    atomic_exchange(&p->waiting, true);
     while (!drained(p))
         pthread_cond_wait(&p->done, &p->lock);
     atomic_store(&p->waiting, false);

@@ -138,7 +138,7 @@ static int place_fds(child *c)
             return -1;
     }
     for (int i = 0; i < BOX_FDS; i++)
-        if (syscall(SYS_dup2, high[i], i) < 0)
+        if (syscall(SYS_dup3, high[i], i, 0) < 0)
             return -1;
     return (int)syscall(SYS_close_range, BOX_FDS, ~0u, 0);
 }
@@ -150,7 +150,7 @@ static int follow_host(child *c)
     if (prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0))
         return -1;
     struct pollfd host = { .fd = c->spec->host, .events = POLLIN };
-    if (syscall(SYS_poll, &host, 1, 0) == 0)
+    if (syscall(SYS_ppoll, &host, 1, &(struct timespec){ 0 }, NULL, 0) == 0)
         return 0;
     errno = ESRCH;
     return -1;

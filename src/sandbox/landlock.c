@@ -45,6 +45,7 @@ typedef struct path_rule {
 static const path_rule path_rules[] = {
     { box_python, CAN_READ | CAN_EXECUTE },
     { "/lib64/ld-linux-x86-64.so.2", CAN_READ | CAN_EXECUTE },
+    { "/lib/ld-linux-aarch64.so.1", CAN_READ | CAN_EXECUTE },
     { "/usr/lib", CAN_READ | CAN_LIST },
     { "/usr/lib64", CAN_READ | CAN_LIST },
     { "/usr/share/zoneinfo", CAN_READ | CAN_LIST },

@@ -17,8 +17,12 @@
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 
-#if !defined(__x86_64__)
-#error "the table below is that of x86-64"
+#if defined(__x86_64__)
+#define ARCHITECTURE AUDIT_ARCH_X86_64
+#elif defined(__aarch64__)
+#define ARCHITECTURE AUDIT_ARCH_AARCH64
+#else
+#error "the tables below are those of x86-64 and 64-bit Arm"
 #endif
 
 /* Allowed with any arguments. */
@@ -36,30 +40,20 @@ static const uint16_t calls[] = {
     SYS_ftruncate,
     SYS_fsync,
     SYS_dup,
-    SYS_dup2,
     SYS_dup3,
-    SYS_pipe,
     SYS_pipe2,
     SYS_getdents64,
-    SYS_poll,
     SYS_ppoll,
-    SYS_select,
     SYS_pselect6,
     /* paths */
-    SYS_open,
     SYS_openat,
-    SYS_stat,
-    SYS_lstat,
     SYS_newfstatat,
     SYS_statx,
-    SYS_access,
     SYS_faccessat,
     SYS_faccessat2,
-    SYS_readlink,
     SYS_readlinkat,
     SYS_getcwd,
     SYS_chdir,
-    SYS_unlink,
     SYS_unlinkat,
     /* memory */
     SYS_mmap,
@@ -76,7 +70,6 @@ static const uint16_t calls[] = {
     SYS_set_tid_address,
     SYS_set_robust_list,
     SYS_rseq,
-    SYS_arch_prctl,
     SYS_sched_yield,
     SYS_sched_getaffinity,
     SYS_rt_sigaction,
@@ -93,7 +86,6 @@ static const uint16_t calls[] = {
     SYS_getgid,
     SYS_getegid,
     SYS_getgroups,
-    SYS_getpgrp,
     SYS_getrusage,
     SYS_getrlimit,
     SYS_uname,
@@ -104,14 +96,29 @@ static const uint16_t calls[] = {
     SYS_clock_gettime,
     SYS_clock_getres,
     SYS_gettimeofday,
-    SYS_time,
     SYS_times,
     SYS_nanosleep,
     SYS_clock_nanosleep,
     SYS_getitimer,
     SYS_setitimer,
+#if defined(__x86_64__)
+    /* older forms of the calls above, which later architectures do not have */
+    SYS_dup2,
+    SYS_pipe,
+    SYS_poll,
+    SYS_select,
+    SYS_open,
+    SYS_stat,
+    SYS_lstat,
+    SYS_access,
+    SYS_readlink,
+    SYS_unlink,
+    SYS_arch_prctl,
+    SYS_getpgrp,
+    SYS_time,
     SYS_alarm,
     SYS_pause,
+#endif
 };
 enum { N_CALLS = sizeof calls / sizeof *calls };
 
@@ -176,7 +183,7 @@ static void answer_conditional(program *p, const conditional *c)
 static void build(program *p)
 {
     load(p, offsetof(struct seccomp_data, arch));
-    emit(p, (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, AUDIT_ARCH_X86_64, 1, 0));
+    emit(p, (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, ARCHITECTURE, 1, 0));
     answer(p, SECCOMP_RET_KILL_PROCESS);
     load(p, offsetof(struct seccomp_data, nr));
     emit(p, (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JGE | BPF_K, X32_BIT, 0, 1));
