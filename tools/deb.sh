@@ -24,11 +24,12 @@ cp "$work"/*.deb "$out"
 lintian --fail-on error,warning --suppress-tags initial-upload-closes-no-bugs "$work"/*.changes
 
 # a fresh prefix: what the packages hold works where it was unpacked
-for package in pesc libpesc0 libpesc-dev; do dpkg-deb -x "$out/${package}_${version}_amd64.deb" "$work/root"; done
+architecture=$(dpkg --print-architecture)
+for package in pesc libpesc0 libpesc-dev; do dpkg-deb -x "$out/${package}_${version}_$architecture.deb" "$work/root"; done
 "$work/root/usr/bin/pesc" doctor >/dev/null
 PESC_SHARE="$work/root/usr/share/pesc" "$work/root/usr/bin/pesc" info "$work/root/usr/share/pesc/base" >/dev/null
 bash -n "$work/root/usr/share/bash-completion/completions/pesc"
 zcat "$work/root/usr/share/man/man1/pesc.1.gz" | groff -man -Tutf8 -ww >/dev/null
-tests/examples.sh "$work/root/usr" "$work/root/usr/lib/x86_64-linux-gnu" >"$out/examples.log" 2>&1 ||
+tests/examples.sh "$work/root/usr" "$work/root/usr/lib/$(dpkg-architecture -qDEB_HOST_MULTIARCH)" >"$out/examples.log" 2>&1 ||
     { tail -n 20 "$out/examples.log" >&2; exit 1; }
 ls "$out"/*.deb

@@ -21,7 +21,7 @@ import zipfile
 
 PROJECT = tomllib.loads(pathlib.Path("python/pyproject.toml").read_text())["project"]
 VERSION = re.search(r'"(.*)"', pathlib.Path("python/pesc/_version.py").read_text()).group(1)
-OF_THE_MACHINE = re.compile(r"(libc|libm|libpthread|libdl|librt|ld-linux-x86-64)\.so")
+OF_THE_MACHINE = re.compile(r"(libc|libm|libpthread|libdl|librt|ld-linux-[a-z0-9-]+)\.so")
 SHARE = ("train.jsonl", "test.jsonl", "tune.yaml", "base")
 
 
@@ -66,13 +66,13 @@ def licences(libraries):
     owners = {}
     for library in libraries:
         out = subprocess.run(["dpkg", "-S", f"*/{library.name}"], text=True, stdout=subprocess.PIPE).stdout
-        for package in re.findall(r"^([^:]+)(?::amd64)?: /(?:usr/)?lib/x86_64-linux-gnu/", out, re.M):
+        for package in re.findall(r"^([^:]+)(?::\w+)?: /(?:usr/)?lib/\w+-linux-gnu/", out, re.M):
             owners[package] = pathlib.Path("/usr/share/doc", package, "copyright")
     return {package: path.read_bytes() for package, path in sorted(owners.items()) if path.exists()}
 
 
 def platform(files):
-    """manylinux_2_N_x86_64: the C library that the files need."""
+    """manylinux_2_N_ and the machine, x86_64 or aarch64: the C library that the files need."""
     versions = [int(n) for file in files for n in re.findall(r"GLIBC_2\.(\d+)", run("objdump", "-T", file))]
     return f"manylinux_2_{max(versions)}_{os.uname().machine}"
 

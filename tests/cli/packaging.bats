@@ -25,7 +25,7 @@ words() { tr -s ' ,\n' '\n' | sed '/^$/d' | grep -vxE 'gcc|make|libc6-dev' | sor
 @test "packaging: every file that make install writes is in one package" {
     cat packaging/debian/*.install | sed 's/\*/[^\/]*/g; s/^/^/; s/$/(\/|$)/' > "$BATS_TEST_TMPDIR/patterns"
     sed -n '/^install:/,/^$/p' Makefile | grep -oE '\$\((PREFIX|LIBDIR)\)[^ ]*' |
-        sed 's/\$(PREFIX)/usr/; s/\$(LIBDIR)/usr\/lib\/x86_64-linux-gnu/' | grep -v cuda > "$BATS_TEST_TMPDIR/installed"
+        sed 's/\$(PREFIX)/usr/; s/\$(LIBDIR)/usr\/lib\/'"$(gcc -dumpmachine)"'/' | grep -v cuda > "$BATS_TEST_TMPDIR/installed"
     [ "$(wc -l < "$BATS_TEST_TMPDIR/installed")" -ge 10 ]
     refute grep -vEf "$BATS_TEST_TMPDIR/patterns" "$BATS_TEST_TMPDIR/installed"
 }
