@@ -205,6 +205,9 @@ class Page(Findings):
     def block_seeds(self):
         return " ".join(map(str, self.seeds)) if self.targets or self.search["part"] == 1 else ", ".join(map(str, self.seeds))
 
+    def block_study(self):
+        return self.name
+
     def block_machine(self):
         return self.o.machine
 

@@ -12,6 +12,12 @@ def lowest(tried):
     return min(tried, key=tried.get, default=None)
 
 
+def describe(path):
+    """A description, whose keys come before those of the one that it is like."""
+    about = tomllib.loads(path.read_text())
+    return {**describe(path.with_name(about["like"] + ".toml")), **about} if "like" in about else about
+
+
 class Row:
     """A method: how its model is made and trained, and at which rates. With targets there is a row for each."""
 
@@ -34,7 +40,7 @@ class Study:
         path = Path(name) if name.endswith(".toml") else HERE / f"{name}.toml"
         if not path.exists():
             sys.exit(f"studies: there is no {path}; there are {', '.join(sorted(p.stem for p in HERE.glob('*.toml')))}")
-        self.name, self.about, self.results = path.stem, tomllib.loads(path.read_text()), results or {}
+        self.name, self.about, self.results = path.stem, describe(path), results or {}
         self.targets = self.about.get("targets", [])
         self.models, start = self.about.get("models", {}), self.about.get("start")
         self.rows = {r.name: r for r in (Row({"start": start, **f}, t) for t in self.targets or [None] for f in self.about["rows"])}

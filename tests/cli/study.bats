@@ -228,5 +228,5 @@ of_domain() { # domain n
 @test "study: an unknown study is refused" {
     run "$STUDIES/run.py" none run --work "$T/w"
     [ "$status" = 1 ]
-    [[ $output == "studies: there is no "*"/studies/none.toml; there are embedded, esft, esft-fine, esft-smol, gpu, gpu-fp8, grammars, preferences, qwen, smol, sparse" ]]
+    [[ $output == "studies: there is no "*"/studies/none.toml; there are embedded, esft, esft-fine, esft-smol, gpu, gpu-fp8, grammars, preferences, preferences-29m, qwen, smol, sparse" ]]
 }
