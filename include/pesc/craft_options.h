@@ -11,8 +11,9 @@
 /* ---- pesc_craft_options: a sparse model from a dense one ---- */
 
 #define PESC_CRAFT_OPTIONS(X, ALSO)                                                                \
-    X(CHOICE, kind, "pesc", ONE_OF("pesc|upcycle"), 0, METHOD, "craft",                            \
-      "experts are adapters on the output of the FFN, or full copies of the FFN")                  \
+    X(CHOICE, kind, "pesc", ONE_OF("pesc|upcycle|molora"), 0, METHOD, "craft",                     \
+      "experts are adapters on the output of the FFN, full copies of the FFN, or the LoRAs of "    \
+      "experts_from")                                                                              \
     PESC_EXPERT_ROWS(X, "craft", 0, "")                                                            \
     X(INT, seed, "0", PESC_ANY_SEED, 0, METHOD, "craft",                                           \
       "seed of the random initial values of routers and adapters")                                 \
@@ -43,7 +44,8 @@
       "then no longer the dense model's")                                                          \
     X(WORDS, experts_from, NONE, NAMED("RUN,..."), 0, METHOD, "craft",                             \
       "upcycle: runs or directories of models that were tuned from DENSE, with full weights or LoRA: " \
-      "the FFN of each is an expert of each layer, instead of copies; as many experts as names")   \
+      "the FFN of each is an expert of each layer, instead of copies; molora: its LoRA on the FFN " \
+      "is; as many experts as names")                                                              \
     X(CHOICE, others, "mean", ONE_OF("mean|base|first"), 0, METHOD, "craft",                       \
       "experts_from: all other weights are the mean of those models', DENSE's, or the first one's")
 

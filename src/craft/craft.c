@@ -1,10 +1,11 @@
-/* craft: a sparse model from a dense one. The door, its options and what it promises; the two kinds
- * are in camelidae.c and upcycle.c. */
+/* craft: a sparse model from a dense one. The door, its options and what it promises; the kinds are
+ * in camelidae.c, upcycle.c and molora.c. */
 #include "base/args.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/options.h"
 #include "craft/camelidae.h"
+#include "craft/molora.h"
 #include "craft/upcycle.h"
 
 #include <math.h>
@@ -16,7 +17,7 @@ static pesc_status check_upcycling(const pesc_craft_options *o)
     const struct {
         const char *key;
         bool given;
-    } rows[] = { { "experts_from", o->experts_from != NULL },
+    } rows[] = { { "experts_from", o->experts_from && strcmp(o->kind, "pesc") == 0 },
                  { "granularity", o->granularity != 1 },
                  { "shared", o->shared != 0 },
                  { "reinit", o->reinit > 0 } };
@@ -29,9 +30,24 @@ static pesc_status check_upcycling(const pesc_craft_options *o)
     return PESC_OK;
 }
 
-static bool is_pesc(const pesc_craft_options *o)
+static bool is_kind(const pesc_craft_options *o, const char *kind)
 {
-    return strcmp(o->kind, "pesc") == 0;
+    return strcmp(o->kind, kind) == 0;
+}
+
+/* A mixture of LoRA has its experts from elsewhere, in every layer. */
+static pesc_status check_molora(const pesc_craft_options *o)
+{
+    if (!o->experts_from)
+        return fail(PESC_USAGE,
+                    "experts_from: is missing; kind molora makes experts of LoRAs that are there; "
+                    "a new mixture of LoRA is pesc train DENSE --method molora");
+    if (strcmp(o->layers, "all") != 0)
+        return fail(PESC_USAGE,
+                    "layers: found %s, but a mixture of LoRA has experts in all layers; leave it "
+                    "out",
+                    o->layers);
+    return PESC_OK;
 }
 
 /* Where the models that give experts are as many as there are. */
@@ -46,7 +62,7 @@ static pesc_status check_top_k(const upcycle_size *z)
 
 static pesc_status check_options(const pesc_craft_options *o)
 {
-    const bool adapters = is_pesc(o);
+    const bool adapters = is_kind(o, "pesc");
     if (o->experts < 1)
         return fail(PESC_USAGE, "experts: found 0, expected at least 1");
     if (o->top_k < 1 || (!o->experts_from && o->top_k > o->experts))
@@ -54,18 +70,20 @@ static pesc_status check_options(const pesc_craft_options *o)
                     (long long)o->top_k, (long long)o->experts);
     if (adapters && o->adapter_dim < 1)
         return fail(PESC_USAGE, "adapter_dim: found 0, expected at least 1");
-    if (adapters)
+    if (!is_kind(o, "upcycle"))
         TRY(check_upcycling(o));
+    if (is_kind(o, "molora"))
+        TRY(check_molora(o));
     if (!adapters && strcmp(o->activation, "gelu") != 0)
         return fail(PESC_USAGE,
-                    "activation: found %s, but with kind upcycle there are no adapters: experts "
+                    "activation: found %s, but with kind %s there are no adapters: experts "
                     "are copies of the FFN, with its activation",
-                    o->activation);
+                    o->activation, o->kind);
     if (!adapters && strcmp(o->router, "softmax-after") != 0)
         return fail(PESC_USAGE,
-                    "router: found %s, but with kind upcycle the gates must sum to 1: the output "
+                    "router: found %s, but with kind %s the gates must sum to 1: the output "
                     "of equal experts would else be smaller than that of the FFN they copy",
-                    o->router);
+                    o->router, o->kind);
     return PESC_OK;
 }
 
@@ -97,11 +115,11 @@ static verify_rounding upcycle_rounding(const target_model *p)
 static bool changes_function(const target_model *p)
 {
     if (p->plan.copies.from)
-        log_notice(
-            "%s: its experts are the FFNs of %d models, and its routers know nothing of them "
-            "yet: the logits are not compared; pesc train --method router trains routers "
-            "alone",
-            p->place, p->plan.copies.from->n);
+        log_notice("%s: its experts are the %s of %d models, and its routers know nothing of them "
+                   "yet: the logits are not compared; pesc train --method router trains routers "
+                   "alone",
+                   p->place, p->cfg.moe.kind == EXPERT_LORA ? "LoRAs" : "FFNs",
+                   p->plan.copies.from->n);
     if (p->plan.copies.from)
         return true;
     bool changes = redraw_count(p->plan.copies.reinit, p->cfg.moe.expert_dim) > 0;
@@ -134,7 +152,7 @@ static pesc_status open_donors(donors *d, target_model *p, const pesc_craft_opti
 
 static pesc_status craft(target_model *p, const pesc_craft_options *o, donors *from)
 {
-    const bool adapters = is_pesc(o);
+    const bool adapters = is_kind(o, "pesc");
     TRY(check_dense(&p->from));
     TRY(open_donors(from, p, o));
     upcycle_size full = { .experts = from->n ? from->n : o->experts,
@@ -152,7 +170,9 @@ static pesc_status craft(target_model *p, const pesc_craft_options *o, donors *f
                             .activation = o->activation,
                             .router = o->router,
                             .layers = full.layers };
-    TRY(adapters ? camelidae_configure(p, &size, false) : upcycle_configure(p, &full));
+    TRY(adapters               ? camelidae_configure(p, &size, false)
+        : is_kind(o, "molora") ? molora_configure(p, from, o->top_k)
+                               : upcycle_configure(p, &full));
     p->plan.seed = (uint64_t)o->seed;
     p->plan.copies.from = from->n ? from : NULL;
     if (from->n)

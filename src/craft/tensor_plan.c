@@ -32,6 +32,13 @@ static const struct made {
     { EXPERT_FFN, BLOCK(moe.shared.down.w), STREAM_ZERO, BLOCK(ffn.down.w) },
     { EXPERT_FFN, BLOCK(moe.shared_gate), STREAM_ZERO, 0 },
     { EXPERT_FFN, BLOCK(moe.router_bias), STREAM_ZERO, 0 },
+    { EXPERT_LORA, BLOCK(moe.router), STREAM_UNIFORM, 0 },
+    { EXPERT_LORA, BLOCK(moe.lora_gate.a), STREAM_STORED, BLOCK(ffn.gate.w) },
+    { EXPERT_LORA, BLOCK(moe.lora_gate.b), STREAM_STORED, BLOCK(ffn.gate.w) },
+    { EXPERT_LORA, BLOCK(moe.lora_up.a), STREAM_STORED, BLOCK(ffn.up.w) },
+    { EXPERT_LORA, BLOCK(moe.lora_up.b), STREAM_STORED, BLOCK(ffn.up.w) },
+    { EXPERT_LORA, BLOCK(moe.lora_down.a), STREAM_STORED, BLOCK(ffn.down.w) },
+    { EXPERT_LORA, BLOCK(moe.lora_down.b), STREAM_STORED, BLOCK(ffn.down.w) },
 };
 
 _Static_assert(sizeof *((tensor_list *)0)->names == sizeof((slot *)0)->name, "names of slots fit");
@@ -70,6 +77,25 @@ static void copy_ffn(const tensor_plan *r, const slot *s, size_t field, stream_r
     row->lora = part.lora;
 }
 
+bool tensor_plan_ffn(const slot *s)
+{
+    const size_t field = s->rule->offset;
+    return field == BLOCK(ffn.gate.w) || field == BLOCK(ffn.up.w) || field == BLOCK(ffn.down.w);
+}
+
+/* A or B of the LoRA that the expert's donor has on a linear of the FFN; zero where it has none. */
+static void take_lora(const tensor_plan *r, const slot *s, size_t field, stream_row *row)
+{
+    slot of = slot_of_field(r->from, s->layer, field);
+    const peft_lora *l = peft_find(r->copies.from->list[s->expert].lora, of.name);
+    const size_t at = s->rule->offset;
+    const bool is_a =
+        at == BLOCK(moe.lora_gate.a) || at == BLOCK(moe.lora_up.a) || at == BLOCK(moe.lora_down.a);
+    row->kind = l ? STREAM_STORED : STREAM_ZERO;
+    row->stored = l ? is_a ? l->a : l->b : NULL;
+    row->times = l && !is_a && l->scale != r->copies.lora_scale ? l->scale : 0;
+}
+
 /* The part of the source's matrix that an expert has, and its units that are drawn anew. */
 static void cut_expert(const tensor_plan *r, const slot *s, stream_row *row)
 {
@@ -106,6 +132,10 @@ static void fill_made(const tensor_plan *r, const slot *s, stream_row *row)
     row->bound = 1 / sqrtf((float)r->target->dim);
     row->key = stream_key(r->seed, s->name);
     row->repeat = r->copies.granularity; /* the shards of a copy have one row of the router */
+    if (row->kind == STREAM_STORED && made[i].kind == EXPERT_LORA) {
+        take_lora(r, s, made[i].copy_of, row);
+        return;
+    }
     if (row->kind == STREAM_ZERO && r->copies.shared && made[i].copy_of)
         copy_shared(r, s, row);
     if (row->kind == STREAM_STORED)
@@ -122,6 +152,8 @@ static dtype written_dtype(const tensor_plan *r, const slot *s, const stream_row
     if (r->dt != DT_COUNT && !(s->rule->flags & RULE_F32))
         return r->dt;
     const weight *own = bind_find(&r->from->cfg, r->from->dir->ws, s);
+    if (s->rule->need & FACT_MOLORA && !own)
+        return DT_F32;                   /* as a LoRA is trained */
     if (r->copies.from && row->stored) { /* a run's own tensors are f32, whatever the base's are */
         dtype base = own ? own->dt : r->from->usual;
         return stream_plain(base) ? base : DT_F32;
@@ -182,7 +214,8 @@ static pesc_status add_slot(tensor_list *list, const tensor_plan *r, const slot 
     row->stored = bind_find(&r->from->cfg, r->from->dir->ws, s);
     if (r->picked)
         pick_experts(r, s, row);
-    if (row->stored && r->copies.from)
+    bool kept = r->target->moe.kind == EXPERT_LORA && tensor_plan_ffn(s);
+    if (row->stored && r->copies.from && !kept)
         donors_fill(r->copies.from, s, row);
     if (!row->stored)
         fill_made(r, s, row);

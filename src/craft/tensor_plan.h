@@ -25,6 +25,7 @@ typedef struct expert_copies {
     float shared_down;   /* factor on its down */
     double reinit;       /* share of the hidden units of an expert that is drawn anew */
     donors *from;        /* copy i is the FFN of the i-th of these; NULL: all are the source's */
+    float lora_scale; /* in a mixture of LoRA: of all experts; B holds what a LoRA's is besides */
 } expert_copies;
 
 typedef struct tensor_plan {
@@ -43,6 +44,9 @@ typedef struct tensor_plan {
                                 NULL: all of them */
     bool bare_experts;       /* sparsetral's names: experts.3, not experts.expert_3 */
 } tensor_plan;
+
+/* Whether it is gate, up or down of a dense FFN. */
+bool tensor_plan_ffn(const slot *s);
 
 /* Writes the weights. Nothing is there yet when it fails for want of room or because something does
  * not fit. */

@@ -369,6 +369,68 @@ PY
     [ ! -e "$t/x/config.json" ]
 }
 
+# The largest difference of two .npy files of f32, relative to the largest number.
+apart() {
+    python3 - "$1" "$2" <<'PY'
+import array, sys
+def read(path):
+    raw = open(path, "rb").read()
+    return array.array("f", raw[10 + int.from_bytes(raw[8:10], "little"):])
+a, b = map(read, sys.argv[1:])
+print(len(a) == len(b) and max(abs(x - y) for x, y in zip(a, b)) / max(map(abs, a)) < 1e-4)
+PY
+}
+
+@test "craft: a mixture of LoRAs that were trained one by one" {
+    local t=$BATS_TEST_TMPDIR g=$BATS_TEST_DIRNAME/../golden/train/full i
+    local how=(--data "$g/data.jsonl" --steps 2 --batch 4 --seq-len 32 --lr 1e-1 --threads 1 -q)
+    for i in 1 2; do
+        "$PESC" train "$g/model" -o "$t/$i" --method lora --lora-r 2 --lora-dropout 0 --seed "$i" "${how[@]}" > /dev/null
+    done
+    "$PESC" train "$g/model" -o "$t/ffn" --method lora --lora-r 2 --lora-alpha 4 --lora-targets up_proj "${how[@]}" > /dev/null
+    "$PESC" train "$g/model" -o "$t/wide" --method lora --lora-r 4 "${how[@]}" > /dev/null
+    "$PESC" train "$g/model" -o "$t/att" --method lora --lora-r 2 --lora-targets q_proj "${how[@]}" > /dev/null
+    "$PESC" train "$g/model" -o "$t/full" --method full "${how[@]}" > /dev/null
+    "$PESC" export "$t/2" --to peft -o "$t/peft" -q > /dev/null
+    echo '[1,5,9,2,17,30]' > "$t/ids"
+    # the same LoRA as every expert is that LoRA, since the gates sum to 1
+    pesc craft "$g/model" -o "$t/same" --kind molora --experts-from "$t/2,$t/peft,$t/2" --dtype f32
+    [ "$status" = 0 ]
+    [[ $stderr == *"only pesc opens it with its experts"* ]]
+    [[ $stderr == *"its experts are the LoRAs of 3 models"* ]]
+    pesc logits "$t/same" --ids "$t/ids" -o "$t/same.npy"
+    pesc logits "$t/2" --ids "$t/ids" -o "$t/2.npy"
+    pesc logits "$g/model" --ids "$t/ids" -o "$t/dense.npy"
+    [ "$(apart "$t/same.npy" "$t/2.npy")" = True ]
+    [ "$(apart "$t/same.npy" "$t/dense.npy")" = False ]
+    # different ones, one of them on one linear alone and of another scale
+    pesc craft "$g/model" -o "$t/out" --kind molora --experts-from "$t/1,$t/ffn" --others base
+    [ "$status" = 0 ]
+    has '2 experts, top 2'
+    pesc train "$t/out" -o "$t/router" --method router "${how[@]}"
+    [ "$status" = 0 ]
+    pesc craft "$g/model" -o "$t/one" --kind molora --experts-from "$t/ffn" --top-k 1 --others base --dtype f32
+    pesc logits "$t/one" --ids "$t/ids" -o "$t/one.npy"
+    pesc logits "$t/ffn" --ids "$t/ids" -o "$t/ffn.npy"
+    [ "$(apart "$t/one.npy" "$t/ffn.npy")" = True ]
+    [ "$(apart "$t/one.npy" "$t/dense.npy")" = False ]
+    # what cannot be
+    pesc craft "$g/model" -o "$t/x" --kind molora
+    fails 2 "experts_from: is missing; kind molora makes experts of LoRAs that are there; a new mixture of LoRA is pesc train DENSE --method molora"
+    pesc craft "$g/model" -o "$t/x" --kind molora --experts-from "$t/1,$t/2" --layers 0
+    fails 2 "layers: found 0, but a mixture of LoRA has experts in all layers; leave it out"
+    pesc craft "$g/model" -o "$t/x" --kind molora --experts-from "$t/1,$t/wide"
+    [ "$status" = 2 ]
+    [[ $stderr == *"experts_from: $t/wide has a LoRA of rank 4 on "*", but that on "*" before it has 2; the experts of a mixture of LoRA have one rank"* ]]
+    pesc craft "$g/model" -o "$t/x" --kind molora --experts-from "$t/1,$t/att"
+    [[ $stderr == *"experts_from: $t/att has no LoRA on gate, up or down of an FFN"* ]]
+    pesc craft "$g/model" -o "$t/x" --kind molora --experts-from "$t/1,$t/full"
+    [[ $stderr == *" of $t/full is not that of $g/model; with kind molora models differ in their LoRA alone"* ]]
+    pesc craft "$g/model" -o "$t/x" --kind molora --experts-from "$t/1,$t/2" --granularity 2
+    fails 2 "granularity: is given with kind molora, whose experts are no copies of the FFN; leave it out, or give --kind upcycle"
+    [ ! -e "$t/x" ]
+}
+
 @test "craft: experts from the base itself are copies" {
     pesc craft "$D/model" -o "$BATS_TEST_TMPDIR/a" --kind upcycle --experts 2
     pesc craft "$D/model" -o "$BATS_TEST_TMPDIR/b" --kind upcycle --experts-from "$D/model,$D/model"
