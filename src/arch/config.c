@@ -45,6 +45,44 @@ bool config_ropes_by_length(const config *c)
     return by_length;
 }
 
+static head_shape heads_of(const config *c, bool full)
+{
+    head_shape s = { config_qk_dim(c), config_v_dim(c), config_kv_heads(c) };
+    if (full && c->full_head_dim)
+        s = (head_shape){ c->full_head_dim, c->full_head_dim, c->full_kv_heads };
+    return s;
+}
+
+static head_widths widths_of(const config *c, bool full)
+{
+    const head_shape s = heads_of(c, full);
+    const int64_t heads = c->n_heads, kv_heads = s.kv_heads;
+    return (head_widths){ heads * s.qk_dim, kv_heads * s.qk_dim, kv_heads * s.v_dim,
+                          heads * s.v_dim };
+}
+
+head_shape config_heads(const config *c, int32_t layer)
+{
+    return heads_of(c, !config_layer_window(c, layer));
+}
+
+head_widths config_layer_widths(const config *c, int32_t layer)
+{
+    return widths_of(c, !config_layer_window(c, layer));
+}
+
+static int64_t larger(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+head_widths config_widths(const config *c)
+{
+    const head_widths a = widths_of(c, false), b = widths_of(c, true);
+    return (head_widths){ larger(a.q, b.q), larger(a.k, b.k), larger(a.v, b.v),
+                          larger(a.out, b.out) };
+}
+
 void config_free(config *c)
 {
     mem_free(c->layer_windowed);

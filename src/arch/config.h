@@ -19,6 +19,7 @@ typedef enum rope_kind {
     ROPE_YARN,
     ROPE_DYNAMIC,
     ROPE_LONG,
+    ROPE_PROPORTIONAL,
 } rope_kind;
 /* Where the norms of a layer are: before its two sublayers, after them (on what they add), both. */
 typedef enum norm_place { NORM_BEFORE, NORM_AFTER, NORM_AROUND } norm_place;
@@ -48,7 +49,8 @@ typedef struct rope_rule {
     rope_kind kind;
     float theta, factor, low, high, beta_fast, beta_slow;
     float mscale, mscale_all, attention_factor; /* yarn, longrope; 0: not given */
-    int32_t original;                           /* original context */
+    float part;       /* proportional: of the pairs of a head, the first, which alone rotate */
+    int32_t original; /* original context */
     bool truncate;
 } rope_rule;
 
@@ -68,6 +70,11 @@ typedef struct config {
     bool tie_embeddings, qkv_bias, o_bias, mlp_bias;
     qk_norm_kind qk_norm;
     bool qk_norm_rotated; /* queries and keys are normed after they are rotated, not before */
+    bool v_norm;          /* values are normed too, each head, by a norm without a weight */
+    /* Heads of layers without a window, where these have others (Gemma 4); 0: they have not. */
+    int32_t full_head_dim, full_kv_heads;
+    bool k_as_v;    /* those layers have no values: keys before their norm are in their place */
+    bool last_full; /* the last layer has no window, whatever else says */
     /* x = embed_scale embed(id); x += residual_scale f(norm x); head(norm x) / logit_divisor */
     float embed_scale, residual_scale, logit_divisor; /* 1 where the family has none */
     bool embed_sqrt_dim; /* embed_scale is sqrt(dim), rounded as activations are */
@@ -161,6 +168,18 @@ static inline int32_t config_kv_heads(const config *c)
 {
     return config_mla(c) ? c->n_heads : c->n_kv_heads;
 }
+/* The same of a layer, since layers may differ (full_head_dim); what is above holds for layers with
+ * a window then. */
+typedef struct head_shape {
+    int32_t qk_dim, v_dim, kv_heads;
+} head_shape;
+head_shape config_heads(const config *c, int32_t layer);
+/* Columns of queries, keys and values, and of what attention gives: in a layer; the most of any. */
+typedef struct head_widths {
+    int64_t q, k, v, out;
+} head_widths;
+head_widths config_layer_widths(const config *c, int32_t layer);
+head_widths config_widths(const config *c);
 /* A sequence has a state beside its keys and values, which is that of its last token alone. */
 static inline bool config_has_state(const config *c)
 {
@@ -200,6 +219,15 @@ static inline int32_t config_rot_dim(const config *c) /* columns of a head that 
     if (config_mla(c) || c->rotary == 0)
         return config_mla(c) ? c->qk_rope_dim : c->head_dim;
     return (int32_t)(c->head_dim * (double)c->rotary + 1e-6);
+}
+static inline int32_t config_rope_dim(const config *c, int32_t table) /* the same of a table */
+{
+    return c->full_head_dim && table == 0 ? c->full_head_dim : config_rot_dim(c);
+}
+static inline int32_t config_widest_rope(const config *c)
+{
+    int32_t a = config_rope_dim(c, 0), b = config_rot_dim(c);
+    return a > b ? a : b;
 }
 
 #endif

@@ -32,6 +32,7 @@ uint32_t family_facts(const config *c, int32_t layer)
     bool sparse = config_layer_sparse(c, layer);
     bool experts = sparse && c->moe.kind == EXPERT_FFN;
     f |= config_layer_mixer(c, layer) == MIXER_ATTENTION ? FACT_ATTENTION : 0;
+    f |= !c->k_as_v || config_layer_window(c, layer) ? FACT_VALUES : 0;
     f |= config_layer_mixer(c, layer) == MIXER_CONV ? FACT_CONV : 0;
     f |= config_layer_mixer(c, layer) == MIXER_DELTA ? FACT_DELTA : 0;
     f |= c->conv_bias ? FACT_CONV_BIAS : 0;
@@ -52,8 +53,9 @@ uint32_t family_facts(const config *c, int32_t layer)
     return f;
 }
 
-static int64_t letter(const config *c, char l)
+static int64_t letter(const config *c, int32_t layer, char l)
 {
+    const head_widths heads = config_layer_widths(c, layer < 0 ? 0 : layer);
     switch (l) {
     case 'V':
         return c->vocab;
@@ -62,13 +64,13 @@ static int64_t letter(const config *c, char l)
     case 'F':
         return c->ffn_dim;
     case 'H':
-        return (int64_t)c->n_heads * config_qk_dim(c);
+        return heads.q;
     case 'K':
-        return (int64_t)c->n_kv_heads * config_qk_dim(c);
+        return heads.k;
     case 'O':
-        return (int64_t)c->n_heads * config_v_dim(c);
+        return heads.out;
     case 'D':
-        return c->head_dim;
+        return config_heads(c, layer).qk_dim;
     case 'N':
         return c->n_heads;
     case 'E':
@@ -90,7 +92,7 @@ static int64_t letter(const config *c, char l)
     case 'I':
         return config_recurrent_in(c);
     case 'G':
-        return (int64_t)c->n_heads * config_qk_dim(c) * (c->attn_gate_in_q ? 2 : 1);
+        return heads.q * (c->attn_gate_in_q ? 2 : 1);
     case 'J':
         return c->delta_v_heads;
     case 'L':
@@ -142,7 +144,7 @@ static void fill_slot(const config *c, slot *s)
     const char *shape = s->rule->shape;
     s->nd = (int32_t)strlen(shape);
     for (int32_t i = 0; i < s->nd; i++)
-        s->ne[i] = letter(c, shape[i]);
+        s->ne[i] = letter(c, s->layer, shape[i]);
     name_slot(s);
 }
 

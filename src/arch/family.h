@@ -64,7 +64,8 @@ enum {
     FACT_ATTENTION = 1 << 17,   /* this layer has attention */
     FACT_CONV = 1 << 18,        /* this layer has a gated short convolution */
     FACT_CONV_BIAS = 1 << 19,
-    FACT_DELTA = 1 << 20, /* this layer has a gated delta net */
+    FACT_DELTA = 1 << 20,  /* this layer has a gated delta net */
+    FACT_VALUES = 1 << 21, /* this layer projects values */
 };
 
 enum {
@@ -75,6 +76,7 @@ enum {
     RULE_F32 = 1 << 3,    /* kept in f32 whatever the base is */
     RULE_LINEAR = 1 << 4, /* the offset is that of a linear: it may carry LoRA */
     RULE_TRAIN = 1 << 5,  /* trained by PESC */
+    RULE_FIXED = 1 << 6,  /* trained by nothing */
 };
 
 typedef enum init_kind { INIT_NORMAL, INIT_ONE, INIT_ZERO, INIT_UNIFORM } init_kind;

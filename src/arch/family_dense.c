@@ -86,6 +86,18 @@ static const config_key gemma3_keys[] = {
     { 0 },
 };
 
+static const config_key gemma4_keys[] = {
+    INT("head_dim", head_dim, 1, 1 << 14, 256),
+    INT("global_head_dim", full_head_dim, 1, 1 << 14, 512),
+    INT("num_global_key_value_heads", full_kv_heads, 1, MAX_HEADS, 0),
+    FLAG("attention_k_eq_v", k_as_v, false),
+    INT("sliding_window", window, 1, MAX_CONTEXT, 512),
+    FLAG("tie_word_embeddings", tie_embeddings, true),
+    ATTENTION_BIAS(false),
+    REAL_OR_NULL("final_logit_softcapping", logit_softcap, 1e-3, 1e6, 0),
+    { 0 },
+};
+
 /* Without a rope_scaling the original context says nothing. */
 static const config_key phi3_keys[] = {
     INT_OR_NULL("sliding_window", window, 1, MAX_CONTEXT, 0),
@@ -129,6 +141,11 @@ static const config_key qwen_keys[] = {
 static const tensor_rule hunyuan_tensors[] = {
     { "self_attn.query_layernorm.weight", "D", 0, RULE_F32, BLOCK(q_norm), INIT_ONE },
     { "self_attn.key_layernorm.weight", "D", 0, RULE_F32, BLOCK(k_norm), INIT_ONE },
+    { 0 },
+};
+
+static const tensor_rule gemma4_tensors[] = {
+    { "layer_scalar", "1", 0, RULE_F32 | RULE_FIXED, BLOCK(scale), INIT_ONE },
     { 0 },
 };
 
@@ -348,6 +365,31 @@ const family dense_families[] = {
                    .use_window = true,
                    .n_ropes = 2,
                    .ropes = { { .theta = 1e6F }, { .theta = 1e4F } } },
+    },
+    {
+        .name = "gemma4",
+        .model_type = "gemma4_text",
+        .causal = "Gemma4ForCausalLM",
+        .keys = { common_keys, gemma4_keys },
+        .tensors = { frame_tensors, attention_tensors, qk_norm_tensors, sandwich_tensors,
+                     gemma4_tensors },
+        .window = WINDOW_PATTERN,
+        .act_key = "hidden_activation",
+        .facts = { .norms = NORM_AROUND,
+                   .act = ACT_GELU_TANH,
+                   .qk_norm = QK_NORM_HEAD,
+                   .v_norm = true,
+                   .attn_scale = 1,
+                   .embed_sqrt_dim = true,
+                   .use_window = true,
+                   .window_pattern = 6,
+                   .last_full = true,
+                   .n_ropes = 2,
+                   .ropes = { { .kind = ROPE_PROPORTIONAL,
+                                .theta = 1e6F,
+                                .part = 0.25F,
+                                .factor = 1 },
+                              { .theta = 1e4F } } },
     },
     {
         .name = "phi3",

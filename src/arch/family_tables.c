@@ -105,10 +105,11 @@ const tensor_rule frame_tensors[] = {
 const tensor_rule attention_tensors[] = {
     { "self_attn.q_proj.weight", "HC", 0, WEIGHT, BLOCK(q.w), INIT_NORMAL },
     { "self_attn.k_proj.weight", "KC", 0, WEIGHT, BLOCK(k.w), INIT_NORMAL },
-    { "self_attn.v_proj.weight", "KC", 0, WEIGHT, BLOCK(v.w), INIT_NORMAL },
+    { "self_attn.v_proj.weight", "KC", FACT_VALUES, WEIGHT, BLOCK(v.w), INIT_NORMAL },
     { "self_attn.q_proj.bias", "H", FACT_QKV_BIAS, RULE_F32, BLOCK(q.bias), INIT_ZERO },
     { "self_attn.k_proj.bias", "K", FACT_QKV_BIAS, RULE_F32, BLOCK(k.bias), INIT_ZERO },
-    { "self_attn.v_proj.bias", "K", FACT_QKV_BIAS, RULE_F32, BLOCK(v.bias), INIT_ZERO },
+    { "self_attn.v_proj.bias", "K", FACT_VALUES | FACT_QKV_BIAS, RULE_F32, BLOCK(v.bias),
+      INIT_ZERO },
     { 0 },
 };
 

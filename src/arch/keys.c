@@ -171,7 +171,9 @@ static const struct {
     { "logits_scaling", 1, NULL },
     { "logit_scale", 1, NULL },
     { "attention_sinks", 0, NULL },
-    { "use_bidirectional_attention", 0, NULL },
+    { "hidden_size_per_layer_input", 0, NULL },
+    { "num_kv_shared_layers", 0, NULL },
+    { "enable_moe_block", 0, NULL },
     { "use_qk_norm", 0, NULL },
     { "use_bias", 0, NULL },
     { "swiglu_limit", 7, NULL },
@@ -180,8 +182,22 @@ static const struct {
     { "num_nextn_predict_layers", 0, NULL },
 };
 
+/* With "vision" the tokens of a picture see each other, and text is as ever. */
+static pesc_status guard_direction(const family *f, json_where w)
+{
+    const json_t *v = json_value(w.object, "use_bidirectional_attention");
+    if (!v || json_is_false(v) ||
+        (json_is_string(v) && strcmp(json_string_value(v), "vision") == 0))
+        return PESC_OK;
+    return fail(PESC_UNSUPPORTED,
+                "%s: use_bidirectional_attention: is set, but pesc's %s has no such thing and "
+                "would compute something else",
+                w.file, f->name);
+}
+
 pesc_status keys_guard(const family *f, json_where w)
 {
+    TRY(guard_direction(f, w));
     for (size_t i = 0; i < sizeof guards / sizeof *guards; i++) {
         const json_t *v = json_value(w.object, guards[i].key);
         const char *list_of = guards[i].list_of;

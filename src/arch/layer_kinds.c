@@ -3,6 +3,7 @@
 #include "arch/family.h"
 #include "base/mem.h"
 
+#include <stdio.h>
 #include <string.h>
 
 /* ---- windows ---- */
@@ -56,7 +57,78 @@ static pesc_status read_windows(config *c, json_where w)
                                        ? (i + 1) % c->window_pattern != 0
                                        : i % 2 == 0 && i < c->max_window_layers;
     }
-    return read_layer_types(c, w);
+    TRY(read_layer_types(c, w));
+    if (c->last_full && c->layer_windowed)
+        c->layer_windowed[c->n_layers - 1] = 0;
+    return PESC_OK;
+}
+
+/* ---- heads of layers without a window ---- */
+
+/* transformers writes the heads of each layer that has others than the rest. */
+static pesc_status read_layer_heads(const config *c, json_where w, int32_t layer, head_shape *out)
+{
+    char key[16];
+    int64_t dim = c->head_dim, kv_heads = c->n_kv_heads;
+    snprintf(key, sizeof key, "%d", layer);
+    const json_t *all = json_value(w.object, "per_layer_config"), *own = json_value(all, key);
+    json_where in = { own, w.file };
+    if (own && !json_is_object(own))
+        return fail(PESC_FORMAT, "%s: per_layer_config: found %s for layer %d, expected an object",
+                    w.file, json_kind(own), layer);
+    if (own) {
+        TRY(json_get_i64(in, "head_dim", false, 1, 1 << 14, &dim));
+        TRY(json_get_i64(in, "num_key_value_heads", false, 1, 1 << 12, &kv_heads));
+    }
+    *out = (head_shape){ (int32_t)dim, (int32_t)dim, (int32_t)kv_heads };
+    return PESC_OK;
+}
+
+static pesc_status read_per_layer(config *c, json_where w)
+{
+    const head_shape usual = { c->head_dim, c->head_dim, c->n_kv_heads };
+    bool any = false;
+    for (int32_t i = 0; i < c->n_layers; i++) {
+        head_shape s, expected = { c->full_head_dim, c->full_head_dim, c->full_kv_heads };
+        bool full = !config_layer_window(c, i);
+        TRY(read_layer_heads(c, w, i, &s));
+        if (full && !any) {
+            c->full_head_dim = s.qk_dim;
+            c->full_kv_heads = s.kv_heads;
+            expected = s;
+        }
+        any = any || full;
+        if (memcmp(&s, full ? &expected : &usual, sizeof s) != 0)
+            return fail(
+                PESC_UNSUPPORTED,
+                "%s: per_layer_config: layer %d has %d heads of %d for keys, expected those "
+                "of the other layers of its type",
+                w.file, i, s.kv_heads, s.qk_dim);
+    }
+    return PESC_OK;
+}
+
+static pesc_status read_full_heads(config *c, json_where w)
+{
+    if (!c->full_head_dim)
+        return PESC_OK;
+    if (!c->k_as_v || !c->full_kv_heads)
+        c->full_kv_heads = c->n_kv_heads;
+    if (json_has(w.object, "per_layer_config"))
+        TRY(read_per_layer(c, w));
+    if (c->full_head_dim % 2 || c->n_heads % c->full_kv_heads)
+        return fail(
+            PESC_FORMAT,
+            "%s: global_head_dim: found %d heads of %d for keys, expected an even width and "
+            "a number that divides num_attention_heads %d",
+            w.file, c->full_kv_heads, c->full_head_dim, c->n_heads);
+    for (int32_t i = 0; i < c->n_ropes; i++)
+        if (c->ropes[i].kind == ROPE_LONG || c->ropes[i].kind == ROPE_DYNAMIC)
+            return fail(PESC_UNSUPPORTED,
+                        "%s: rope_type: depends on the length of a sequence, which pesc's %s does "
+                        "not; expected default, linear, llama3, yarn or proportional",
+                        w.file, c->family);
+    return PESC_OK;
 }
 
 /* ---- rotation ---- */
@@ -160,6 +232,7 @@ static pesc_status read_dense_layers(config *c, json_where w)
 pesc_status layer_kinds_read(config *c, json_where w)
 {
     TRY(read_windows(c, w));
+    TRY(read_full_heads(c, w));
     TRY(read_unrotated(c, w));
     return read_dense_layers(c, w);
 }

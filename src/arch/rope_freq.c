@@ -9,9 +9,10 @@ static const struct {
     const char *name;
     rope_kind kind;
 } kinds[] = {
-    { "default", ROPE_PLAIN }, { "linear", ROPE_LINEAR },   { "llama3", ROPE_LLAMA3 },
-    { "yarn", ROPE_YARN },     { "dynamic", ROPE_DYNAMIC }, { "longrope", ROPE_LONG },
-    { "su", ROPE_LONG },
+    { "default", ROPE_PLAIN },   { "linear", ROPE_LINEAR },
+    { "llama3", ROPE_LLAMA3 },   { "yarn", ROPE_YARN },
+    { "dynamic", ROPE_DYNAMIC }, { "longrope", ROPE_LONG },
+    { "su", ROPE_LONG },         { "proportional", ROPE_PROPORTIONAL },
 };
 
 /* ---- reading ---- */
@@ -39,7 +40,8 @@ static pesc_status read_kind(rope_rule *r, json_where w)
         }
     return fail(
         PESC_UNSUPPORTED,
-        "%s: rope_type: found \"%s\", expected default, linear, dynamic, llama3, yarn or longrope",
+        "%s: rope_type: found \"%s\", expected default, linear, dynamic, llama3, yarn, longrope or "
+        "proportional",
         w.file, name);
 }
 
@@ -114,11 +116,27 @@ static pesc_status read_partial(config *c, json_where w)
     return PESC_OK;
 }
 
+/* The part of each head that rotates is that of a table. */
+static pesc_status read_proportional(const config *c, rope_rule *r, json_where w)
+{
+    r->part = r->factor = 1;
+    TRY(positive(w, "partial_rotary_factor", false, &r->part));
+    TRY(positive(w, "factor", false, &r->factor));
+    if (r->part > 1 || c->rotary != 0 || config_mla(c))
+        return fail(PESC_UNSUPPORTED,
+                    "%s: rope_type: found proportional with partial_rotary_factor %g, expected it "
+                    "at most 1 and in a family whose heads rotate as a whole",
+                    w.file, (double)r->part);
+    return PESC_OK;
+}
+
 static pesc_status read_scaling(config *c, rope_rule *r, json_where w)
 {
     int64_t original = r->original ? r->original : c->context;
     TRY(read_kind(r, w));
     TRY(positive(w, "rope_theta", false, &r->theta));
+    if (r->kind == ROPE_PROPORTIONAL)
+        return read_proportional(c, r, w);
     TRY(read_partial(c, w));
     if (c->q_scale_beta != 0)
         TRY(positive(w, "llama_4_scaling_beta", false, &c->q_scale_beta));
@@ -276,7 +294,8 @@ static float yarn(float factor, yarn_range r, int32_t i, float power)
 void rope_frequencies(const config *c, int32_t table, int64_t length, float *out)
 {
     const rope_rule *r = &c->ropes[table];
-    int32_t dim = config_rot_dim(c);
+    int32_t dim = config_rope_dim(c, table);
+    int32_t turning = (int32_t)((double)r->part * dim / 2 + 1e-6); /* proportional */
     float theta = theta_of(c, r, length);
     yarn_range range = r->kind == ROPE_YARN ? yarn_columns(r, dim) : (yarn_range){ 0 };
     for (int32_t i = 0; i < dim / 2; i++) {
@@ -287,6 +306,9 @@ void rope_frequencies(const config *c, int32_t table, int64_t length, float *out
             break;
         case ROPE_LLAMA3:
             inv = llama3(r, inv);
+            break;
+        case ROPE_PROPORTIONAL:
+            inv = i < turning ? inv / r->factor : 0;
             break;
         case ROPE_YARN:
             inv = yarn(r->factor, range, i, power);

@@ -25,7 +25,7 @@ int64_t rope_length(const config *c, int64_t length);
  * when it had `from`: with longrope, which then rotates all of them anew. */
 bool rope_outgrown(const config *c, int64_t from, int64_t to);
 
-/* config_rot_dim / 2 values of a table (config.ropes) for sequences of `length` tokens. Only
+/* config_rope_dim / 2 values of a table (config.ropes) for sequences of `length` tokens. Only
  * dynamic scaling looks at the length beyond the context, and longrope beyond the original one. */
 void rope_frequencies(const config *c, int32_t table, int64_t length, float *out);
 

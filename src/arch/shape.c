@@ -16,6 +16,8 @@ pesc_status shape_open(model_shape *s)
         s->w.blocks[i].place = config_mixers(c, i, s->w.blocks[i].mixer);
         s->w.blocks[i].window = config_layer_window(c, i);
         s->w.blocks[i].rope = config_layer_rope(c, i);
+        s->w.blocks[i].heads = config_heads(c, i);
+        s->w.blocks[i].widths = config_layer_widths(c, i);
     }
     for (int32_t i = 0; i < c->n_ropes; i++)
         s->rope_scale[i] = rope_table_scale(&c->ropes[i]);

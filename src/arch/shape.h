@@ -89,6 +89,9 @@ typedef struct block {
     linear out_gate;            /* [O,C]: what o reads is times its sigmoid; absent: it is not */
     tensor q_norm, k_norm;      /* [head_dim], or [H] and [K]; absent: none */
     tensor sinks;               /* [heads] f32 or absent */
+    tensor scale;               /* f32 [1]: of the stream that leaves the layer; absent: 1 */
+    head_shape heads;
+    head_widths widths;
     mla mla;
     recurrent mix;
     ffn ffn; /* absent where experts are full FFNs */

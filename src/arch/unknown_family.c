@@ -22,6 +22,7 @@ static const struct {
     { "falcon_h1", "llama", "Mamba layers beside attention" },
     { "gemma", "gemma2", "a block without norms after its sublayers" },
     { "gemma3n", "gemma3_text", "inputs for each layer, AltUp and sparse activations" },
+    { "gemma4_unified", "gemma4", "inputs of other kinds than text" },
     { "glm_moe_dsa", "glm4_moe_lite", "sparse attention (an indexer that chooses keys)" },
     { "gpt2", "llama", "learned positions, LayerNorm and an FFN without a gate" },
     { "gpt_neox", "llama", "LayerNorm, biases everywhere and an FFN without a gate" },

@@ -436,7 +436,8 @@ struct ops {
                     const row_gates *g);                     /* g NULL: none */
     void (*add)(device *d, tensor y, tensor x, float scale); /* y += scale * x */
     void (*scale_rows)(device *d, tensor y, tensor rows, float scale);
-    /* y[t] *= scale rows[t]; rows f32 [T], absent: ones. Also its own backward */
+    /* y[t] *= scale rows[t]; rows f32 [T], or [1], that of all rows; absent: ones. Also its own
+     * backward */
     void (*add_gated)(device *d, tensor y, tensor x,
                       tensor logit); /* y[t] += sigmoid(logit[t]) x[t] */
     void (*add_bias)(device *d, tensor y, tensor bias, tensor offsets);

@@ -7,7 +7,7 @@
 #include <string.h>
 
 /* Whose text is computed as a language model of its own is. */
-static const char *const kinds[] = { "gemma3", "mistral3", "qwen3_5", "qwen3_5_moe" };
+static const char *const kinds[] = { "gemma3", "gemma4", "mistral3", "qwen3_5", "qwen3_5_moe" };
 
 /* What is said of the whole model, and holds for its text unless that says otherwise. */
 static const char *const shared[] = { "tie_word_embeddings", "dtype",        "torch_dtype",
@@ -46,6 +46,7 @@ pesc_status textpart_keep(weights *ws)
 {
     static const char *const others[] = {
         "vision_tower.",          "model.vision_tower.",          "model.visual.",
+        "model.embed_vision.",    "model.audio_tower.",           "model.embed_audio.",
         "multi_modal_projector.", "model.multi_modal_projector.",
     };
     size_t n = weights_count(ws);

@@ -6,19 +6,24 @@
 static void standard_layout(attention_acts *a, arena *mem, const acts_plan *plan)
 {
     const config *c = plan->c;
-    int64_t n = plan->n, h = (int64_t)c->n_heads * c->head_dim;
-    int64_t k = (int64_t)c->n_kv_heads * c->head_dim;
+    const head_widths w = config_widths(c);
+    int64_t n = plan->n, kv_heads = c->n_kv_heads;
     if (c->attn_gate_in_q)
-        a->q_gate = tensor_take2(mem, plan->dt, n, 2 * h);
+        a->q_gate = tensor_take2(mem, plan->dt, n, 2 * w.q);
     if (c->qk_norm == QK_NORM_NONE)
         return;
-    a->q_raw = tensor_take2(mem, plan->dt, n, h);
-    a->k_raw = tensor_take2(mem, plan->dt, n, k);
+    a->q_raw = tensor_take2(mem, plan->dt, n, w.q);
+    a->k_raw = tensor_take2(mem, plan->dt, n, w.k);
+    if (c->v_norm)
+        a->v_raw = tensor_take2(mem, plan->dt, n, w.v);
     if (!plan->train)
         return;
     bool heads = c->qk_norm == QK_NORM_HEAD;
+    kv_heads = c->full_kv_heads > kv_heads ? c->full_kv_heads : kv_heads;
     a->q_rstd = tensor_take1(mem, DT_F32, heads ? n * c->n_heads : n);
-    a->k_rstd = tensor_take1(mem, DT_F32, heads ? n * c->n_kv_heads : n);
+    a->k_rstd = tensor_take1(mem, DT_F32, heads ? n * kv_heads : n);
+    if (c->v_norm)
+        a->v_rstd = tensor_take1(mem, DT_F32, n * kv_heads);
 }
 
 static void mla_layout(attention_acts *a, arena *mem, const acts_plan *plan)
@@ -55,18 +60,19 @@ void attention_layout_partial(attention_acts *a, arena *mem, const acts_plan *pl
 void attention_layout(attention_acts *a, arena *mem, const acts_plan *plan)
 {
     const config *c = plan->c;
-    int64_t heads = c->n_heads, kv_heads = config_kv_heads(c), n = plan->n;
+    const head_widths w = config_widths(c);
+    int64_t n = plan->n;
     *a = (attention_acts){ 0 };
-    a->q = tensor_take2(mem, plan->dt, n, heads * config_qk_dim(c));
-    a->k = tensor_take2(mem, plan->dt, n, kv_heads * config_qk_dim(c));
-    a->v = tensor_take2(mem, plan->dt, n, kv_heads * config_v_dim(c));
-    a->out = tensor_take2(mem, plan->dt, n, heads * config_v_dim(c));
+    a->q = tensor_take2(mem, plan->dt, n, w.q);
+    a->k = tensor_take2(mem, plan->dt, n, w.k);
+    a->v = tensor_take2(mem, plan->dt, n, w.v);
+    a->out = tensor_take2(mem, plan->dt, n, w.out);
     if (c->attn_gate) {
-        a->gate = tensor_take2(mem, plan->dt, n, heads * config_v_dim(c));
-        a->gated = tensor_take2(mem, plan->dt, n, heads * config_v_dim(c));
+        a->gate = tensor_take2(mem, plan->dt, n, w.out);
+        a->gated = tensor_take2(mem, plan->dt, n, w.out);
     }
     if (plan->train || c->sinks)
-        a->lse = tensor_take2(mem, DT_F32, n, heads);
+        a->lse = tensor_take2(mem, DT_F32, n, c->n_heads);
     attention_layout_partial(a, mem, plan);
     if (config_mla(c))
         mla_layout(a, mem, plan);
@@ -77,17 +83,18 @@ void attention_layout(attention_acts *a, arena *mem, const acts_plan *plan)
 void attention_grads_layout(attention_grads *g, arena *mem, const acts_plan *plan)
 {
     const config *c = plan->c;
-    int64_t heads = c->n_heads, kv_heads = config_kv_heads(c), n = plan->n;
+    const head_widths w = config_widths(c);
+    int64_t heads = c->n_heads, n = plan->n;
     *g = (attention_grads){ 0 };
-    g->q = tensor_take2(mem, plan->dt, n, heads * config_qk_dim(c));
-    g->k = tensor_take2(mem, plan->dt, n, kv_heads * config_qk_dim(c));
-    g->v = tensor_take2(mem, plan->dt, n, kv_heads * config_v_dim(c));
-    g->out = tensor_take2(mem, plan->dt, n, heads * config_v_dim(c));
+    g->q = tensor_take2(mem, plan->dt, n, w.q);
+    g->k = tensor_take2(mem, plan->dt, n, w.k);
+    g->v = tensor_take2(mem, plan->dt, n, w.v);
+    g->out = tensor_take2(mem, plan->dt, n, w.out);
     g->delta = tensor_take2(mem, DT_F32, n, heads);
     if (c->attn_gate)
-        g->ungated = tensor_take2(mem, plan->dt, n, heads * config_v_dim(c));
+        g->ungated = tensor_take2(mem, plan->dt, n, w.out);
     if (c->attn_gate_in_q)
-        g->q_gate = tensor_take2(mem, plan->dt, n, 2 * heads * c->head_dim);
+        g->q_gate = tensor_take2(mem, plan->dt, n, 2 * w.q);
     if (!config_mla(c))
         return;
     if (c->q_lora_rank)
@@ -95,6 +102,35 @@ void attention_grads_layout(attention_grads *g, arena *mem, const acts_plan *pla
     g->kv_low = tensor_take2(mem, plan->dt, n, (int64_t)c->kv_lora_rank + c->qk_rope_dim);
     g->kv_lat = tensor_take2(mem, plan->dt, n, c->kv_lora_rank);
     g->kv = tensor_take2(mem, plan->dt, n, heads * (c->qk_nope_dim + c->v_dim));
+}
+
+static void fit(tensor *t, int64_t columns)
+{
+    if (t->data)
+        t->ne[1] = columns;
+}
+
+/* Narrower tensors use the start of their memory. */
+void attention_fit(attention_acts *a, const block *b)
+{
+    fit(&a->q, b->widths.q);
+    fit(&a->q_raw, b->widths.q);
+    fit(&a->k, b->widths.k);
+    fit(&a->k_raw, b->widths.k);
+    fit(&a->v, b->widths.v);
+    fit(&a->v_raw, b->widths.v);
+    fit(&a->out, b->widths.out);
+    fit(&a->gate, b->widths.out);
+    fit(&a->gated, b->widths.out);
+}
+
+void attention_grads_fit(attention_grads *g, const block *b)
+{
+    fit(&g->q, b->widths.q);
+    fit(&g->k, b->widths.k);
+    fit(&g->v, b->widths.v);
+    fit(&g->out, b->widths.out);
+    fit(&g->ungated, b->widths.out);
 }
 
 /* By the layer's table; layers without one do not rotate. */
@@ -108,11 +144,11 @@ static void rotate(const pass *p, const block *b, tensor x, rope r)
     p->dev->op->rope(p->dev, &r);
 }
 
-static rope standard_rope(const config *c, int32_t n_heads)
+static rope standard_rope(const config *c, const block *b, int32_t n_heads)
 {
     return (rope){ .n_heads = n_heads,
-                   .head_dim = c->head_dim,
-                   .rot_dim = config_rot_dim(c),
+                   .head_dim = b->heads.qk_dim,
+                   .rot_dim = config_rope_dim(c, b->rope),
                    .interleaved = c->rope_interleaved };
 }
 
@@ -158,8 +194,8 @@ static bool op_rotates(const pass *p)
 static void rotate_qk(const pass *p, const block *b, tensor q, tensor k)
 {
     const config *c = &p->m->cfg;
-    rotate(p, b, q, standard_rope(c, c->n_heads));
-    rotate(p, b, k, standard_rope(c, c->n_kv_heads));
+    rotate(p, b, q, standard_rope(c, b, c->n_heads));
+    rotate(p, b, k, standard_rope(c, b, b->heads.kv_heads));
 }
 
 /* Queries and their gates, from or to the heads that have both. */
@@ -183,6 +219,17 @@ static void copy_gates(const pass *p, tensor q, tensor gate, tensor both, bool j
     }
 }
 
+/* Of values of their own, or of the keys in their place. */
+static tensor values_raw(const pass *p, const block *b)
+{
+    return b->v.w.data ? p->acts.attn.v_raw : p->acts.attn.k_raw;
+}
+
+static tensor ones(const pass *p, const block *b)
+{
+    return tensor_slice(&p->ones, 0, b->heads.v_dim);
+}
+
 static void standard_qkv(const pass *p, const block *b, tensor h)
 {
     const config *c = &p->m->cfg;
@@ -190,9 +237,10 @@ static void standard_qkv(const pass *p, const block *b, tensor h)
     bool norm = c->qk_norm != QK_NORM_NONE;
     tensor q = norm ? a->q_raw : a->q;
     linears_fwd(p,
-                &(linear_set){ 3,
+                &(linear_set){ b->v.w.data ? 3 : 2,
                                { &b->q, &b->k, &b->v },
-                               { c->attn_gate_in_q ? a->q_gate : q, norm ? a->k_raw : a->k, a->v },
+                               { c->attn_gate_in_q ? a->q_gate : q, norm ? a->k_raw : a->k,
+                                 c->v_norm ? a->v_raw : a->v },
                                a->qkv_ax },
                 h);
     if (c->attn_gate_in_q)
@@ -203,6 +251,8 @@ static void standard_qkv(const pass *p, const block *b, tensor h)
         norm_heads(p, a->q, a->q_raw, b->q_norm, a->q_rstd);
         norm_heads(p, a->k, a->k_raw, b->k_norm, a->k_rstd);
     }
+    if (c->v_norm)
+        norm_heads(p, a->v, values_raw(p, b), ones(p, b), a->v_rstd);
     if (!c->qk_norm_rotated && !op_rotates(p))
         rotate_qk(p, b, a->q, a->k);
     if (p->q_scale.data)
@@ -299,9 +349,9 @@ static attention attention_args(const pass *p, const block *b)
                         .pos = p->pos,
                         .lse = a->lse,
                         .n_heads = c->n_heads,
-                        .n_kv_heads = config_kv_heads(c),
-                        .qk_dim = config_qk_dim(c),
-                        .v_dim = config_v_dim(c),
+                        .n_kv_heads = b->heads.kv_heads,
+                        .qk_dim = b->heads.qk_dim,
+                        .v_dim = b->heads.v_dim,
                         .window = b->window,
                         .scale = p->m->attn_scale,
                         .softcap = c->attn_softcap };
@@ -356,8 +406,8 @@ static void rotate_qk_bwd(const pass *p, const block *b)
 {
     const config *c = &p->m->cfg;
     const attention_grads *d = &p->train->grads.attn;
-    rotate_bwd(p, b, d->q, standard_rope(c, c->n_heads));
-    rotate_bwd(p, b, d->k, standard_rope(c, c->n_kv_heads));
+    rotate_bwd(p, b, d->q, standard_rope(c, b, c->n_heads));
+    rotate_bwd(p, b, d->k, standard_rope(c, b, b->heads.kv_heads));
 }
 
 /* In place: dx is the gradient of the norm's output, then of its input. */
@@ -387,12 +437,19 @@ static void standard_bwd(const pass *p, const block *b, const block *g, attentio
             p, d->k,
             (norm_bwd){ .x = a->k_raw, .w = b->k_norm, .rstd = a->k_rstd, .dw = g->k_norm });
     }
+    if (c->v_norm)
+        norm_heads_bwd(p, d->v,
+                       (norm_bwd){ .x = values_raw(p, b), .w = ones(p, b), .rstd = a->v_rstd });
+    if (!b->v.w.data)
+        p->dev->op->add(p->dev, d->k, d->v, 1);
     if (c->qk_norm_rotated)
         rotate_qk_bwd(p, b);
     if (c->attn_gate_in_q)
         copy_gates(p, d->q, a->gate, d->q_gate, true);
     const tensor dq = c->attn_gate_in_q ? d->q_gate : d->q;
-    linears_bwd(p, &(linear_set){ 3, { &b->q, &b->k, &b->v }, { dq, d->k, d->v }, a->qkv_ax },
+    linears_bwd(p,
+                &(linear_set){
+                    b->v.w.data ? 3 : 2, { &b->q, &b->k, &b->v }, { dq, d->k, d->v }, a->qkv_ax },
                 (const linear *[]){ &g->q, &g->k, &g->v }, (linear_flow){ .dx = f.dh, .x = f.h });
 }
 

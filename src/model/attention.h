@@ -24,13 +24,14 @@ typedef struct attention_acts {
     tensor out;                     /* [T,O] */
     tensor gate, gated;             /* [T,O]: of out_gate, out times its sigmoid; absent: no gate */
     tensor q_gate;                  /* [T,2H]: each query head and its gate; absent: none there */
-    tensor q_raw, k_raw;            /* before q_norm and k_norm; absent: no such norm */
+    tensor q_raw, k_raw, v_raw;     /* before q_norm, k_norm, v_norm; absent: no such norm */
     tensor q_low, q_lat;            /* MLA: [T,Q], before and after the norm */
     tensor kv_low;                  /* [T,P]: the latent, then the shared rotating columns */
     tensor kv_in, kv_lat;           /* [T,R], before and after the norm */
     tensor kv;                      /* [T,B]: keys and values of each head, side by side; scratch */
     tensor lse;                     /* f32 [T,heads]: this and those below are for backward */
     tensor q_rstd, k_rstd, kv_rstd; /* f32: of the norms on queries, keys and the latent */
+    tensor v_rstd;                  /* and on values */
     tensor qkv_ax, o_ax;            /* linear_set.ax */
 } attention_acts;
 
@@ -47,6 +48,10 @@ typedef struct attention_grads {
 void attention_layout(attention_acts *a, arena *mem, const acts_plan *plan);
 void attention_layout_partial(attention_acts *a, arena *mem, const acts_plan *plan);
 void attention_grads_layout(attention_grads *g, arena *mem, const acts_plan *plan);
+
+/* Makes tensors that were laid out for the widest layer as wide as those of this one. */
+void attention_fit(attention_acts *a, const block *b);
+void attention_grads_fit(attention_grads *g, const block *b);
 
 /* y [T,C] = attention of h [T,C] in this pass. */
 void attention_fwd(const pass *p, const block *b, tensor y, tensor h);

@@ -208,6 +208,7 @@ void block_attention_fwd(pass *p, int32_t layer, tensor x)
 {
     const block *b = &p->m->w.blocks[layer];
     const block_acts *a = &p->acts;
+    attention_fit(&p->acts.attn, b);
     stream_norm(p, x, (norm_fwd){ .out = a->attn_h, .w = b->attn_norm, .rstd = a->attn_rstd });
     const bool post = b->attn_post.data;
     const tensor y = post ? a->attn_raw : a->y;
@@ -221,6 +222,16 @@ void block_attention_fwd(pass *p, int32_t layer, tensor x)
     ffn_norm_fwd(p, b);
 }
 
+/* The stream with what the layer adds, times the layer's number. Backward reads what was between
+ * the sublayers, so the product is elsewhere. */
+static void scale_stream(pass *p, tensor scale)
+{
+    if (!scale.data || pass_recomputes(p))
+        return;
+    stream_plain(p, p->x, (norm_fwd){ 0 });
+    p->dev->op->scale_rows(p->dev, p->x, scale, 1);
+}
+
 void block_ffn_fwd(pass *p, int32_t layer)
 {
     const block *b = &p->m->w.blocks[layer];
@@ -228,6 +239,7 @@ void block_ffn_fwd(pass *p, int32_t layer)
         sparse_fwd(p, b);
     else
         dense_fwd(p, b);
+    scale_stream(p, b->scale);
 }
 
 void block_fwd(pass *p, int32_t layer, tensor x)
@@ -372,6 +384,10 @@ void block_bwd(const pass *p, int32_t layer, tensor x)
     const block_acts *a = &p->acts;
     const train_state *t = p->train;
     const block *b = &p->m->w.blocks[layer], *g = &t->mirror->of.blocks[layer];
+    if (b->scale.data) {
+        p->dev->op->scale_rows(p->dev, t->grads.dx, b->scale, 1);
+        p->dev->op->convert(p->dev, t->grads.dy, t->grads.dx);
+    }
     bool below = mirror_below(t->mirror, layer);
     bool reaches =
         below || t->mirror->facts.first_attn; /* attention, or what is below it, trains */

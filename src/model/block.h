@@ -1,7 +1,8 @@
 /* block: one decoder layer of two sublayers: x += attention(norm x); x += ffn or experts(norm x).
  * Some families norm what a sublayer adds as well, or instead: x += norm attention(x). Adapters are
- * part of what their FFN adds, so such a norm comes after them.
- * The residual stream x is f32 whatever the activations are. */
+ * part of what their FFN adds, so such a norm comes after them. In some the stream that leaves a
+ * layer is multiplied by a number of the layer. The residual stream x is f32 whatever the
+ * activations are. */
 #ifndef PESC_MODEL_BLOCK_H
 #define PESC_MODEL_BLOCK_H
 

@@ -240,8 +240,8 @@ static void add_scores(const walk *w, int32_t layer)
     const config *c = w->c;
     cost_row *r = &w->out->part[COST_SCORES];
     uint64_t heads = (uint64_t)c->n_heads, keys = keys_of(w->work, config_layer_window(c, layer));
-    uint64_t qk = 2 * heads * (uint64_t)config_qk_dim(c) * keys;
-    uint64_t pv = 2 * heads * (uint64_t)config_v_dim(c) * keys;
+    uint64_t qk = 2 * heads * (uint64_t)config_heads(c, layer).qk_dim * keys;
+    uint64_t pv = 2 * heads * (uint64_t)config_heads(c, layer).v_dim * keys;
     if (!w->how) {
         r->inference += qk + pv;
         return;
@@ -286,7 +286,8 @@ pesc_status cost_check(const config *c, cost_work w)
     double count = 0, keys = (double)w.past + (double)w.tokens;
     for (slot s = slot_first(); slot_next(c, &s);)
         count += (double)slot_count(&s);
-    double scores = 10.0 * c->n_layers * c->n_heads * (config_qk_dim(c) + config_v_dim(c)) * keys;
+    const head_widths heads = config_widths(c);
+    double scores = 10.0 * c->n_layers * (double)(heads.q + heads.out) * keys;
     scores += 32.0 * c->n_layers * (double)config_delta_state(c);
     double flop = (8 * count * (c->moe.topk.k + 1.0) + scores) * (double)w.tokens;
     return flop < 0x1p62 ? PESC_OK

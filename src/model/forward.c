@@ -11,10 +11,11 @@ static void rope_tables(const pass *p)
         for (int32_t s = 0; s < p->n_spans; s++) {
             int32_t at = spans ? spans[s].first : 0;
             int32_t n = (spans ? spans[s + 1].first : p->n) - at;
+            tensor freq = tensor_slice(&p->inv_freq, r * p->n_spans + s, 1);
+            freq.ne[1] = p->cos[r].ne[1];
             p->dev->op->rope_table(p->dev, tensor_slice(&p->cos[r], at, n),
                                    tensor_slice(&p->sin[r], at, n), tensor_slice(&p->pos, at, n),
-                                   tensor_slice(&p->inv_freq, r * p->n_spans + s, 1),
-                                   p->m->rope_scale[r]);
+                                   freq, p->m->rope_scale[r]);
         }
 }
 

@@ -6,9 +6,9 @@
 struct kvcache {
     device *dev; /* borrowed */
     void *memory;
-    tensor k, v;  /* [layers * n_pages, KV_PAGE_TOKENS, K]; a layer is a slice */
-    tensor delta; /* like conv: S of all heads; absent: no layer has a delta net */
-    tensor conv;  /* f32 [recurrent layers * n_seqs, rows before the next]; a layer is a slice */
+    tensor *k, *v; /* [n_pages, KV_PAGE_TOKENS, K] of each layer with attention */
+    tensor delta;  /* like conv: S of all heads; absent: no layer has a delta net */
+    tensor conv;   /* f32 [recurrent layers * n_seqs, rows before the next]; a layer is a slice */
     bool has_state;
     int32_t n_layers, /* with attention */
         n_seqs, max_tokens;
@@ -31,12 +31,16 @@ int32_t kvcache_pages_for(int64_t tokens)
 
 static void layout(kvcache *c, arena *a, const config *cfg, dtype dt)
 {
-    int64_t heads = config_kv_heads(cfg), rows = (int64_t)c->n_layers * c->n_pages;
-    c->k = tensor_take3(a, dt, rows, KV_PAGE_TOKENS, heads * config_qk_dim(cfg));
-    c->v = tensor_take3(a, dt, rows, KV_PAGE_TOKENS, heads * config_v_dim(cfg));
+    for (int value = 0; value < 2; value++)
+        for (int32_t i = 0, place = 0; i < cfg->n_layers; i++) {
+            const head_widths w = config_layer_widths(cfg, i);
+            if (config_layer_mixer(cfg, i) == MIXER_ATTENTION)
+                (value ? c->v : c->k)[place++] =
+                    tensor_take3(a, dt, c->n_pages, KV_PAGE_TOKENS, value ? w.v : w.k);
+        }
     if (!c->has_state)
         return;
-    rows = (int64_t)config_mixers(cfg, cfg->n_layers, cfg->recurrent) * c->n_seqs;
+    int64_t rows = (int64_t)config_mixers(cfg, cfg->n_layers, cfg->recurrent) * c->n_seqs;
     c->conv = tensor_take2(a, DT_F32, rows, config_conv_state(cfg));
     if (cfg->recurrent == MIXER_DELTA)
         c->delta = tensor_take2(a, DT_F32, rows, config_delta_state(cfg));
@@ -51,7 +55,10 @@ static pesc_status open_tables(kvcache *c)
     c->unused = mem_alloc((size_t)c->n_pages, sizeof *c->unused);
     c->users = mem_zalloc((size_t)c->n_pages, sizeof *c->users);
     c->retained = mem_zalloc((size_t)c->n_pages, sizeof *c->retained);
-    if (!c->lengths || !c->held || !c->table || !c->unused || !c->users || !c->retained)
+    c->k = mem_zalloc((size_t)c->n_layers + 1, sizeof *c->k);
+    c->v = mem_zalloc((size_t)c->n_layers + 1, sizeof *c->v);
+    if (!c->k || !c->v || !c->lengths || !c->held || !c->table || !c->unused || !c->users ||
+        !c->retained)
         return fail_nomem("the key-value cache", seqs * (size_t)c->max_pages * sizeof *c->table);
     c->n_unused = c->n_pages;
     for (int32_t i = 0; i < c->n_pages; i++) /* page 0 is handed out first */
@@ -61,8 +68,11 @@ static pesc_status open_tables(kvcache *c)
 
 uint64_t kvcache_token_bytes(const config *cfg, dtype dt)
 {
-    int64_t width = config_kv_heads(cfg) * (int64_t)(config_qk_dim(cfg) + config_v_dim(cfg));
-    width *= config_mixers(cfg, cfg->n_layers, MIXER_ATTENTION);
+    int64_t width = 0;
+    for (int32_t i = 0; i < cfg->n_layers; i++) {
+        const head_widths w = config_layer_widths(cfg, i);
+        width += config_layer_mixer(cfg, i) == MIXER_ATTENTION ? w.k + w.v : 0;
+    }
     return (uint64_t)width * dtype_block_bytes(dt);
 }
 
@@ -99,10 +109,11 @@ pesc_status kvcache_open(kvcache **out, device *dev, const config *cfg, dtype dt
                     .n_pages = (int32_t)pages,
                     .max_pages = kvcache_pages_for(max_tokens) };
     arena a = { 0 };
-    layout(c, &a, cfg, dt);
     pesc_status s = open_tables(c);
-    if (s == PESC_OK)
+    if (s == PESC_OK) {
+        layout(c, &a, cfg, dt);
         s = memory_take(&a, dev, &cache_need, &c->memory);
+    }
     if (s == PESC_OK) {
         layout(c, &a, cfg, dt);
         *out = c;
@@ -124,6 +135,8 @@ void kvcache_close(kvcache *c)
     mem_free(c->unused);
     mem_free(c->users);
     mem_free(c->retained);
+    mem_free(c->k);
+    mem_free(c->v);
     mem_free(c);
 }
 
@@ -164,15 +177,14 @@ static void leave_page(kvcache *c, int32_t page)
 /* Copies the first n tokens of a page, in every layer. */
 static void copy_tokens(kvcache *c, int32_t to, int32_t from, int32_t n)
 {
-    tensor both[2] = { c->k, c->v };
-    for (int i = 0; i < 2; i++) {
-        size_t page = tensor_bytes(&both[i]) / (size_t)both[i].ne[0];
+    for (int i = 0; i < 2; i++)
         for (int32_t layer = 0; layer < c->n_layers; layer++) {
-            char *pages = (char *)both[i].data + (size_t)layer * (size_t)c->n_pages * page;
+            const tensor *t = i ? &c->v[layer] : &c->k[layer];
+            size_t page = tensor_bytes(t) / (size_t)t->ne[0];
+            char *pages = t->data;
             c->dev->op->copy(c->dev, pages + (size_t)to * page, pages + (size_t)from * page,
                              page / KV_PAGE_TOKENS * (size_t)n);
         }
-    }
 }
 
 /* Whether the page that the timeline's next token belongs in is begun and not its own. */
@@ -291,12 +303,12 @@ int32_t kvcache_idle_pages(const kvcache *c)
 
 tensor kvcache_keys(const kvcache *c, int32_t place)
 {
-    return tensor_slice(&c->k, (int64_t)place * c->n_pages, c->n_pages);
+    return c->k[place];
 }
 
 tensor kvcache_values(const kvcache *c, int32_t place)
 {
-    return tensor_slice(&c->v, (int64_t)place * c->n_pages, c->n_pages);
+    return c->v[place];
 }
 
 tensor kvcache_conv_state(const kvcache *c, int32_t place)

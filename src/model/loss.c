@@ -38,6 +38,8 @@ static void select_layer(pass *p, int32_t layer)
     const layer_plan *plan = &p->train->layers[layer];
     p->acts = p->train->slots[plan->slot];
     p->train->keep = plan->keep;
+    attention_fit(&p->acts.attn, &p->m->w.blocks[layer]);
+    attention_grads_fit(&p->train->grads.attn, &p->m->w.blocks[layer]);
 }
 
 /* Where the input of a layer is kept: below the lowest layer that trains nowhere, so all these use

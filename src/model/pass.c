@@ -26,8 +26,13 @@ static pass_sizes sizes_at_limits(const pass *p)
 /* The inputs of a forward. They have the same layout on the host and at the beginning of the
  * device's span, so that one copy uploads them. */
 typedef struct pass_inputs {
-    tensor ids, pos, adapter_of_row, starts, rows, table, timelines, inv_freq, q_scale;
+    tensor ids, pos, adapter_of_row, starts, rows, table, timelines, inv_freq, ones, q_scale;
 } pass_inputs;
+
+static int32_t widest_head(const config *c)
+{
+    return c->full_head_dim > c->head_dim ? c->full_head_dim : c->head_dim;
+}
 
 static pass_inputs inputs_layout(const pass *p, arena *a, pass_sizes z)
 {
@@ -43,7 +48,9 @@ static pass_inputs inputs_layout(const pass *p, arena *a, pass_sizes z)
         in.table = tensor_take2(a, DT_I32, z.n_seqs, kvcache_max_pages(p->kv));
     if (p->kv && config_has_state(c))
         in.timelines = tensor_take1(a, DT_I32, z.n_seqs);
-    in.inv_freq = tensor_take2(a, DT_F32, c->n_ropes * z.n_spans, config_rot_dim(c) / 2);
+    in.inv_freq = tensor_take2(a, DT_F32, c->n_ropes * z.n_spans, config_widest_rope(c) / 2);
+    if (c->v_norm)
+        in.ones = tensor_take1(a, DT_F32, widest_head(c));
     if (c->q_scale_beta != 0)
         in.q_scale = tensor_take1(a, DT_F32, z.n);
     return in;
@@ -53,7 +60,6 @@ static void device_layout(pass *p, arena *a, pass_sizes z)
 {
     const model_shape *m = p->m;
     const config *c = &m->cfg;
-    int64_t half = config_rot_dim(c) / 2;
     pass_inputs in = inputs_layout(p, a, z);
     p->ids = in.ids;
     p->pos = in.pos;
@@ -63,10 +69,11 @@ static void device_layout(pass *p, arena *a, pass_sizes z)
     p->table = in.table;
     p->timelines = in.timelines;
     p->inv_freq = in.inv_freq;
+    p->ones = in.ones;
     p->q_scale = in.q_scale;
     for (int32_t i = 0; i < c->n_ropes; i++) {
-        p->cos[i] = tensor_take2(a, DT_F32, z.n, half);
-        p->sin[i] = tensor_take2(a, DT_F32, z.n, half);
+        p->cos[i] = tensor_take2(a, DT_F32, z.n, config_rope_dim(c, i) / 2);
+        p->sin[i] = tensor_take2(a, DT_F32, z.n, config_rope_dim(c, i) / 2);
     }
     p->x = tensor_take2(a, DT_F32, z.n, c->dim);
     if (m->lora_rank)
@@ -285,6 +292,7 @@ static void place_inputs(pass *p, pass_sizes z)
     p->host.table = in.table.data;
     p->host.timelines = in.timelines.data;
     p->host.inv_freq = in.inv_freq.data;
+    p->host.ones = in.ones.data;
     p->host.q_scale = in.q_scale.data;
     p->host.bytes = a.used;
 }
@@ -292,11 +300,13 @@ static void place_inputs(pass *p, pass_sizes z)
 static void upload_inputs(pass *p)
 {
     const config *c = &p->m->cfg;
-    int64_t half = config_rot_dim(c) / 2;
+    int64_t half = config_widest_rope(c) / 2;
     for (int32_t r = 0; r < c->n_ropes; r++)
         for (int32_t i = 0; i < p->n_spans; i++)
             rope_frequencies(c, r, p->host.spans ? p->host.spans[i].length : 0,
                              p->host.inv_freq + (r * p->n_spans + i) * half);
+    for (int32_t i = 0; p->host.ones && i < widest_head(c); i++)
+        p->host.ones[i] = 1;
     for (int32_t i = 0; p->host.q_scale && i < p->n; i++)
         p->host.q_scale[i] = rope_query_scale(c, p->host.pos[i]);
     p->dev->op->upload(p->dev, p->memory, p->host_memory, p->host.bytes);

@@ -35,7 +35,8 @@ typedef struct pass_host {
     int32_t *rows;           /* [n_out] */
     int32_t *table;          /* [n_seq, max_pages] */
     int32_t *timelines;      /* [n_seq]: of the cache; NULL: no layer has a state */
-    float *inv_freq;         /* [n_ropes, n_spans, rot/2] */
+    float *inv_freq;         /* [n_ropes, n_spans, rot/2 of the widest] */
+    float *ones;             /* [D of the widest head]; NULL: every norm has a weight */
     float *q_scale;          /* [T]; NULL: queries are not scaled by their position */
     size_t bytes;
     int32_t *kv_seq;         /* [n_seq] */
@@ -68,6 +69,7 @@ struct pass {
     tensor ids, pos, adapter_of_row, starts, rows, table; /* host's arrays on the device */
     tensor timelines;
     tensor inv_freq;                                     /* f32 [n_ropes * n_spans, rot/2] */
+    tensor ones;                                         /* f32 [D]: of norms without a weight */
     tensor q_scale;                                      /* f32 [T] or absent */
     tensor cos[CONFIG_MAX_ROPES], sin[CONFIG_MAX_ROPES]; /* f32 [T, rot/2] of each table */
     tensor x; /* f32 [T,C]: the residual stream, where no layer keeps its input */

@@ -10,7 +10,7 @@ static int32_t larger(int32_t a, int32_t b)
 /* The widest input of a linear that can carry LoRA. */
 static int32_t widest_input(const config *c)
 {
-    int32_t wide = larger(larger(c->dim, c->ffn_dim), c->n_heads * config_v_dim(c));
+    int32_t wide = larger(larger(c->dim, c->ffn_dim), (int32_t)config_widths(c).out);
     wide = larger(wide, config_delta_values(c));
     return larger(larger(wide, c->moe.shared_dim), larger(c->q_lora_rank, c->kv_lora_rank));
 }

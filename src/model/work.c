@@ -97,10 +97,11 @@ static void block_fp8(work_limits *w, const block *b)
 /* The widest activation but for the logits. */
 static int64_t widest(const config *c)
 {
+    const head_widths heads = config_widths(c);
     const int64_t widths[] = { c->dim,
                                c->ffn_dim,
-                               (int64_t)c->n_heads * config_qk_dim(c),
-                               (int64_t)c->n_heads * config_v_dim(c),
+                               heads.q,
+                               heads.out,
                                (int64_t)c->n_heads * (c->qk_nope_dim + config_v_dim(c)),
                                c->moe.expert_dim,
                                c->moe.shared_dim,
@@ -122,7 +123,7 @@ work_limits work_of_pass(const model_shape *m, pass_limits lim, int64_t cached,
                       .dim = c->dim,
                       .widest = widest(c),
                       .heads = c->n_heads,
-                      .v_dim = config_v_dim(c),
+                      .v_dim = (int32_t)(config_widths(c).out / c->n_heads),
                       .cached = cached,
                       .experts = sparse ? c->moe.topk.n_experts + m->extra_experts : 0,
                       .k = sparse ? c->moe.topk.k : 0,

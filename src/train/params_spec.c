@@ -4,6 +4,8 @@
 bool params_trains(const train_spec *s, const slot *t)
 {
     const tensor_rule *r = t->rule;
+    if (r->flags & RULE_FIXED)
+        return false;
     if (param_router_bias(r))
         return s->balance_bias;
     if (r->need & FACT_MOLORA)

@@ -54,6 +54,8 @@ static const fixture fixtures[] = {
     { "olmo3", NULL, NULL, 1e-4f },
     { "gemma2", NULL, NULL, 1e-4f },
     { "gemma3", NULL, NULL, 1e-4f },
+    { "gemma4", NULL, NULL, 1e-4f },
+    { "gemma4-multimodal", NULL, NULL, 1e-4f },
     { "phi3", NULL, NULL, 1e-4f },
     { "phi3-long", NULL, NULL, 1e-4f },
     { "glm4", NULL, NULL, 1e-4f },

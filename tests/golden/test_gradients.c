@@ -64,6 +64,8 @@ static const fixture fixtures[] = {
     { "gemma2", false, 0, 0, false },
     { "gemma3", false, 0, 0, false },
     { "gemma3", false, 0.3F, 4, false },
+    { "gemma4", false, 0, 0, false },
+    { "gemma4", false, 0.3F, 4, false },
     { "olmo2", false, 0.3F, 4, false },
     { "phi3", false, 0.3F, 4, false },
     { "phi3-long", false, 0, 0, false },

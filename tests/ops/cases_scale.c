@@ -6,7 +6,7 @@
 static int scale_rows_slots(const params *p, slot *s)
 {
     s[0] = (slot){ "y", SLOT_INOUT, p->o, .ne = { p->t, p->c } };
-    s[1] = (slot){ "rows", SLOT_IN, DT_F32, .ne = { p->flag ? p->t : 0 } };
+    s[1] = (slot){ "rows", SLOT_IN, DT_F32, .ne = { p->flag ? p->t : p->bias ? 1 : 0 } };
     return 2;
 }
 
@@ -18,7 +18,7 @@ static void scale_rows_call(device *d, const params *p, const tensor *t)
 static void scale_rows_oracle(const params *p, double **x)
 {
     for (i64 i = 0; i < p->t * p->c; i++)
-        x[0][i] *= p->scale * (p->flag ? x[1][i / p->c] : 1);
+        x[0][i] *= p->scale * (p->flag ? x[1][i / p->c] : p->bias ? x[1][0] : 1);
 }
 
 /* clang-format off */
@@ -28,6 +28,7 @@ const op_test test_scale_rows = {
         { .t = 1, .c = 1, .scale = 1, .flag = true },
         { .t = 7, .c = 131, .scale = -0.5F, .flag = true },
         { .t = 7, .c = 131, .scale = 54.5F },
+        { .t = 7, .c = 131, .scale = 0.5F, .bias = true },
         { .t = 3, .c = 96, .scale = 2, .flag = true, .o = DT_BF16 },
         { .t = 5, .c = 33, .scale = 0.3F, .o = DT_BF16 },
     }

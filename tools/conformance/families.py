@@ -145,6 +145,19 @@ def gemma2(r):
     return {**c, "rope_parameters": {"rope_type": "default", "rope_theta": r.choice([1e4, 77.0])}}
 
 
+def gemma4(r):
+    c = gemma(r, attention_k_eq_v=r.random() < 0.6, hidden_size_per_layer_input=r.choice([0, 0, 0, 0, 0, 8]), global_head_dim=2 * r.randint(1, 12),
+              final_logit_softcapping=r.choice([None, 2.0, 30.0]))
+    heads = c["num_attention_heads"]
+    c["num_global_key_value_heads"] = r.choice([None] + [h for h in (1, 2, 3) if heads % h == 0])
+    c["layer_types"] = r.choice([None, c["layer_types"]])
+    if r.random() < 0.7:
+        c["rope_parameters"]["full_attention"] = dict(rope_type="proportional", rope_theta=r.choice([1e6, 77.0]),
+                                                      partial_rotary_factor=r.choice([0.25, 0.5, 0.7, 1.0]), factor=r.choice([1.0, 2.0]))
+    c["vocab_size_per_layer_input"] = c["vocab_size"]
+    return {k: v for k, v in c.items() if k != "query_pre_attn_scalar"}
+
+
 def phi3(r):
     c = plain(r, sliding_window=r.choice([None, 7]))
     head = c["hidden_size"] // c["num_attention_heads"]
@@ -270,6 +283,7 @@ FAMILIES = {
     "olmo3": (hf.Olmo3Config, olmo3),
     "gemma2": (hf.Gemma2Config, gemma2),
     "gemma3": (hf.Gemma3TextConfig, gemma),
+    "gemma4": (hf.Gemma4TextConfig, gemma4),
     "granite": (hf.GraniteConfig, granite),
     "ministral3": (hf.Ministral3Config, ministral3),
     "phi3": (hf.Phi3Config, phi3),
@@ -303,6 +317,8 @@ def randomise(model, seed):
         for name, b in model.named_buffers():
             if name.endswith(("e_score_correction_bias", "expert_bias")):
                 b.copy_(0.1 * torch.randn(b.shape, generator=g))
+            if name.endswith("layer_scalar"):
+                b.copy_(0.8 + 0.2 * torch.randn(b.shape, generator=g))
 
 
 class Double(torch.overrides.TorchFunctionMode):

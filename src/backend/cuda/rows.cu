@@ -98,14 +98,14 @@ __global__ void copy_heads_kernel(D *__restrict__ dst, const X *__restrict__ src
 }
 
 template <int TEAM, class Y>
-__global__ void scale_rows_kernel(Y *y, const float *rows, float scale, int64_t count, int64_t n,
-                                  bool wide)
+__global__ void scale_rows_kernel(Y *y, const float *rows, int64_t step, float scale, int64_t count,
+                                  int64_t n, bool wide)
 {
     constexpr int W = vec_width<Y>;
     int64_t r = vec_row<TEAM>();
     if (r >= count)
         return;
-    float s = rows ? scale * rows[r] : scale;
+    float s = rows ? scale * rows[r * step] : scale;
     vec_each_of_row<TEAM, W>(n, wide, [&](auto at) {
         float v[W];
         at.load(v, y + r * n);
@@ -345,8 +345,8 @@ extern "C" void cuda_scale_rows(device *d, tensor y, tensor rows, float scale)
         vec_teamed(n, [&](auto team) {
             constexpr int TEAM = decltype(team)::size;
             vec_launch(d, "scale_rows", vec_blocks(count, VEC_THREADS / TEAM),
-                       scale_rows_kernel<TEAM, Y>, (Y *)y.data, (const float *)rows.data, scale,
-                       count, n, wide);
+                       scale_rows_kernel<TEAM, Y>, (Y *)y.data, (const float *)rows.data,
+                       (int64_t)(tensor_count(&rows) > 1), scale, count, n, wide);
         });
     });
 }

@@ -43,11 +43,13 @@ def randomise(model, seed, norm=1):
 
 
 def randomise_buffers(model, seed):
-    """The bias by which a router chooses is no parameter."""
+    """The bias by which a router chooses, and Gemma 4's factor of a layer, are no parameters."""
     g = torch.Generator().manual_seed(seed + 100)
     for name, b in model.named_buffers():
         if name.endswith(("e_score_correction_bias", "expert_bias")):
             b.copy_(0.1 * torch.randn(b.shape, generator=g))
+        if name.endswith("layer_scalar"):
+            b.copy_(0.8 + 0.2 * torch.randn(b.shape, generator=g))
 
 
 def ids_for(seed):
@@ -72,6 +74,13 @@ def record(model, out, seed):
     np.save(out / "logits.npy", logits.astype(np.float32))
     (out / "ids.json").write_text(json.dumps(ids[0]))
     (out / "greedy.json").write_text(json.dumps({"prompt": ids[1], "ids": greedy}))
+
+
+def edit_config(out, change):
+    path = out / "config.json"
+    c = json.loads(path.read_text())
+    change(c)
+    path.write_text(json.dumps(c, indent=2) + "\n")
 
 
 def v4_spelling(out):
@@ -144,6 +153,14 @@ GRANITE_MOE = dict(num_local_experts=5, num_experts_per_tok=2, embedding_multipl
 DELTA = dict(rms_norm_eps=1e-3, linear_num_key_heads=2, linear_num_value_heads=4, linear_key_head_dim=8, linear_value_head_dim=12, linear_conv_kernel_dim=4)
 DELTA_DENSE = {**{k: v for k, v in DENSE.items() if k != "rms_norm_eps"}, "head_dim": 16}
 DELTA_LAYERS = ["linear_attention", "full_attention", "linear_attention", "linear_attention"]
+
+
+# Without the inputs of each layer and the shared keys of the small ones.
+GEMMA4 = {**DENSE, "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 12, "global_head_dim": 20,
+          "num_global_key_value_heads": 1, "attention_k_eq_v": True, "hidden_size_per_layer_input": 0, "sliding_window": 9,
+          "layer_types": ["sliding_attention", "full_attention"] * 2, "final_logit_softcapping": 12.0, "tie_word_embeddings": True,
+          "rope_parameters": {"full_attention": dict(rope_type="proportional", rope_theta=50000.0, partial_rotary_factor=0.5),
+                              "sliding_attention": dict(rope_type="default", rope_theta=5000.0)}}
 
 
 class Adapters(torch.nn.Module):
@@ -253,10 +270,7 @@ def deepseek(seed, **kw):
             layer.mlp = Experts(config)
         randomise(model, seed)
         save(model, out, seed, v4=True)
-        path = out / "config.json"
-        c = json.loads(path.read_text())
-        c.update(model_type="deepseek", architectures=["DeepseekForCausalLM"], moe_layer_freq=1, scoring_func="softmax")
-        path.write_text(json.dumps(c, indent=2) + "\n")
+        edit_config(out, lambda c: c.update(model_type="deepseek", architectures=["DeepseekForCausalLM"], moe_layer_freq=1, scoring_func="softmax"))
     return make
 
 
@@ -313,29 +327,22 @@ def fp8(config, seed, block):
         save_file(state, out / "model.safetensors", metadata={"format": "pt"})
         record(load.from_pretrained(out, attn_implementation="eager", dtype=torch.float32), out, seed)
         save_file({**state, **codes}, out / "model.safetensors", metadata={"format": "pt"})
-        path = out / "config.json"
-        c = json.loads(path.read_text())
-        c["quantization_config"] = {"quant_method": "fp8", "weight_block_size": block}
-        path.write_text(json.dumps(c, indent=2) + "\n")
+        edit_config(out, lambda c: c.update(quantization_config={"quant_method": "fp8", "weight_block_size": block}))
     return make
 
 
 def multimodal(config, seed, norm=1, **spelled):
     """The text of a model that also sees: its tensors stand among those of the other parts. `spelled`: what the publisher writes into
-    text_config and transformers does not keep; with it come tensors of multi-token prediction, as published."""
+    text_config and transformers does not keep; with it come tensors of multi-token prediction."""
     def make(out):
         from safetensors.torch import load_file, save_file
         model = hf.AutoModelForImageTextToText.from_config(config, attn_implementation="eager")
         randomise(model, seed, norm)
+        randomise_buffers(model, seed)
         save(model, out, seed)
         if spelled:
-            path = out / "config.json"
-            c = json.loads(path.read_text())
-            c["text_config"].update(spelled)
-            path.write_text(json.dumps(c, indent=2) + "\n")
-            state = load_file(out / "model.safetensors")
-            assert any(name.startswith("model.visual.") for name in state) and any(name.startswith("model.language_model.") for name in state)
-            save_file({**state, "mtp.fc.weight": torch.zeros(3, 5)}, out / "model.safetensors", metadata={"format": "pt"})
+            edit_config(out, lambda c: c["text_config"].update(spelled))
+            save_file({**load_file(out / "model.safetensors"), "mtp.fc.weight": torch.zeros(3, 5)}, out / "model.safetensors")
     return make
 
 
@@ -376,10 +383,8 @@ def mxfp4(out):
         value = FP4[code % 8] * torch.where(code > 7, -1.0, 1.0) * 2 ** scale
         model.get_parameter(name).data.copy_(value.flatten(-2).transpose(1, 2))
     save_file(state, out / "model.safetensors", metadata={"format": "pt"})
-    path = out / "config.json"
-    c = json.loads(path.read_text())
-    c["quantization_config"] = {"quant_method": "mxfp4", "modules_to_not_convert": ["model.layers.*.self_attn", "model.layers.*.mlp.router"]}
-    path.write_text(json.dumps(c, indent=2) + "\n")
+    edit_config(out, lambda c: c.update(quantization_config={"quant_method": "mxfp4", "modules_to_not_convert": [
+        "model.layers.*.self_attn", "model.layers.*.mlp.router"]}))
     record(model, out, seed)
 
 
@@ -506,6 +511,10 @@ FIXTURES = {
                      layer_types=["sliding_attention", "full_attention", "sliding_attention"],
                      rope_parameters={"full_attention": rope("linear", 50000.0, factor=4.0), "sliding_attention": rope("default", 5000.0)},
                      **{**DENSE, "tie_word_embeddings": True}),
+    "gemma4": family(hf.Gemma4TextConfig, 67, **GEMMA4),
+    "gemma4-multimodal": multimodal(hf.Gemma4Config(
+        text_config={**BASE, **GEMMA4, "use_bidirectional_attention": "vision"}, audio_config=None, tie_word_embeddings=True,
+        vision_config=dict(num_key_value_heads=2, head_dim=4, position_embedding_size=16, **{**VISION, "patch_size": 4})), 68),
     "phi3": family(hf.Phi3Config, 36, sliding_window=20, **{k: v for k, v in DENSE.items() if k != "head_dim"}),
     "phi3-long": family(hf.Phi3Config, 37, original_max_position_embeddings=20,
                         rope_parameters=rope("longrope", 5000.0, partial_rotary_factor=0.5, short_factor=[1.0, 1.3, 2.1, 2.4],

@@ -56,6 +56,7 @@ void OP(embed)(device *d, tensor out, tensor table, tensor ids)
 typedef struct scaling {
     tensor y;
     const float *rows; /* NULL: ones */
+    int64_t step;      /* from that of a row to the next: 0 or 1 */
     float scale;
 } scaling;
 
@@ -65,7 +66,7 @@ static void scale_range(const void *ctx, int64_t begin, int64_t end, void *scrat
     const scaling *p = ctx;
     int64_t n = tensor_cols(&p->y);
     for (int64_t t = begin; t < end; t++) {
-        float s = p->rows ? p->scale * p->rows[t] : p->scale;
+        float s = p->rows ? p->scale * p->rows[t * p->step] : p->scale;
         for (int64_t i = 0; i < n; i += VEC_LANES)
             vec_store(p->y.data, t * n + i, n - i, p->y.dt,
                       vec_load(p->y.data, t * n + i, n - i, p->y.dt) * s);
@@ -74,7 +75,7 @@ static void scale_range(const void *ctx, int64_t begin, int64_t end, void *scrat
 
 void OP(scale_rows)(device *d, tensor y, tensor rows, float scale)
 {
-    scaling p = { y, rows.data, scale };
+    scaling p = { y, rows.data, tensor_count(&rows) > 1, scale };
     cpu_for(cpu_of(d), tensor_rows(&y), cpu_step(tensor_cols(&y) * 4), scale_range, &p);
 }
 

@@ -1,0 +1,97 @@
+/* Gemma 4: layers without a window have heads of their own. */
+#include "arch/family.h"
+#include "base/json.h"
+
+#include "support/check.h"
+
+/* Of six layers the last is without a window. */
+static const char gemma4[] =
+    "{'model_type':'gemma4_text','hidden_size':36,'num_hidden_layers':6,'num_attention_heads':6,"
+    "'num_key_value_heads':3,'intermediate_size':52,'vocab_size':67,'head_dim':8,"
+    "'global_head_dim':20,'num_global_key_value_heads':2,'attention_k_eq_v':true,"
+    "'sliding_window':16}";
+
+static pesc_status read(config *c, const char *changes)
+{
+    char quoted[2][1024];
+    json_t *o[2] = { NULL, NULL };
+    const char *text[2] = { gemma4, changes };
+    for (int k = 0; k < 2; k++) {
+        size_t n = strlen(text[k]);
+        for (size_t i = 0; i < n; i++)
+            quoted[k][i] = text[k][i] == '\'' ? '"' : text[k][i];
+        must(json_parse(&o[k], quoted[k], n, "test"));
+    }
+    assert_int_equal(json_object_update(o[0], o[1]), 0);
+    pesc_status s = config_read(c, &(config_source){ .json = o[0], .file = "config.json" });
+    json_decref(o[0]);
+    json_decref(o[1]);
+    return s;
+}
+
+static void heads_of_layers(void **state)
+{
+    (void)state;
+    config c;
+    must(read(&c, "{}"));
+    assert_int_equal(config_heads(&c, 0).qk_dim, 8);
+    assert_int_equal(config_heads(&c, 0).kv_heads, 3);
+    assert_int_equal(config_heads(&c, 5).qk_dim, 20);
+    assert_int_equal(config_heads(&c, 5).kv_heads, 2);
+    assert_int_equal(config_layer_widths(&c, 5).k, 40);
+    assert_int_equal(config_widths(&c).q, 120);
+    assert_false(family_facts(&c, 5) & FACT_VALUES);
+    assert_true(family_facts(&c, 0) & FACT_VALUES);
+    config_free(&c);
+    /* keys of their own: the number of heads for keys in their place does not count */
+    must(read(&c, "{'attention_k_eq_v':false}"));
+    assert_int_equal(config_heads(&c, 5).kv_heads, 3);
+    config_free(&c);
+    must(read(&c, "{'layer_types':['full_attention','sliding_attention',"
+                  "'sliding_attention','sliding_attention','sliding_attention',"
+                  "'sliding_attention'],'per_layer_config':{'0':{'head_dim':10},"
+                  "'5':{'head_dim':10}}}"));
+    assert_int_equal(config_layer_window(&c, 5), 0);
+    assert_int_equal(config_heads(&c, 0).qk_dim, 10);
+    assert_int_equal(config_heads(&c, 0).kv_heads, 3);
+    config_free(&c);
+    must(read(&c, "{'use_bidirectional_attention':'vision'}"));
+    config_free(&c);
+}
+
+static void refuses_by_name(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *changes;
+        pesc_status status;
+        const char *part;
+    } rows[] = {
+        { "{'per_layer_config':{'5':{'head_dim':10},'2':{'head_dim':10}}}", PESC_UNSUPPORTED,
+          "per_layer_config: layer 2 has 3 heads of 10 for keys" },
+        { "{'per_layer_config':{'5':7}}", PESC_FORMAT, "found an integer for layer 5" },
+        { "{'num_global_key_value_heads':4}", PESC_FORMAT, "global_head_dim: found 4 heads of 20" },
+        { "{'global_head_dim':21}", PESC_FORMAT, "global_head_dim: found 2 heads of 21" },
+        { "{'hidden_size_per_layer_input':4}", PESC_UNSUPPORTED,
+          "hidden_size_per_layer_input: is set" },
+        { "{'num_kv_shared_layers':1}", PESC_UNSUPPORTED, "num_kv_shared_layers: is set" },
+        { "{'enable_moe_block':true}", PESC_UNSUPPORTED, "enable_moe_block: is set" },
+        { "{'use_bidirectional_attention':'all'}", PESC_UNSUPPORTED,
+          "use_bidirectional_attention: is set" },
+        { "{'rope_parameters':{'full_attention':{'rope_type':'dynamic','factor':2},"
+          "'sliding_attention':{'rope_type':'default'}}}",
+          PESC_UNSUPPORTED, "rope_type: depends on the length of a sequence" },
+    };
+    config c;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        must_fail(read(&c, rows[i].changes), rows[i].status, rows[i].part);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(heads_of_layers),
+        cmocka_unit_test(refuses_by_name),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
