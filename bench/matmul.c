@@ -13,7 +13,6 @@
 #include "tensor/quants.h"
 
 #include <dlfcn.h>
-#include <immintrin.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -65,51 +64,18 @@ static tensor random_matrix(dtype dt, int64_t rows, int64_t cols)
 
 /* ---- the limits of the machine */
 
-__attribute__((target("avx512f,avx512bf16"))) static void dot_peak(const void *ctx, int64_t begin,
-                                                                   int64_t end, void *scratch)
-{
-    (void)ctx, (void)begin, (void)end;
-    __m512 sum[12];
-    for (int i = 0; i < 12; i++)
-        sum[i] = _mm512_setzero_ps();
-    __m512bh x = (__m512bh)_mm512_set1_epi16(0x3F81);
-    for (int k = 0; k < 1000000; k++)
-#pragma GCC unroll 12
-        for (int i = 0; i < 12; i++)
-            sum[i] = _mm512_dpbf16_ps(sum[i], x, x);
-    for (int i = 0; i < 12; i++)
-        _mm512_storeu_ps((float *)scratch + 16 * i, sum[i]);
-}
+/* A loop of one instruction, and the operations of each. */
+typedef struct peak_loop {
+    const char *what, *level;
+    cpu_range_fn run;
+    double flops;
+} peak_loop;
 
-__attribute__((target("avx512f"))) static void fma512_peak(const void *ctx, int64_t begin,
-                                                           int64_t end, void *scratch)
-{
-    (void)ctx, (void)begin, (void)end;
-    __m512 sum[12], x = _mm512_set1_ps(0.999f);
-    for (int i = 0; i < 12; i++)
-        sum[i] = _mm512_set1_ps((float)i);
-    for (int k = 0; k < 1000000; k++)
-#pragma GCC unroll 12
-        for (int i = 0; i < 12; i++)
-            sum[i] = _mm512_fmadd_ps(sum[i], x, x);
-    for (int i = 0; i < 12; i++)
-        _mm512_storeu_ps((float *)scratch + 16 * i, sum[i]);
-}
-
-__attribute__((target("avx2,fma"))) static void fma256_peak(const void *ctx, int64_t begin,
-                                                            int64_t end, void *scratch)
-{
-    (void)ctx, (void)begin, (void)end;
-    __m256 sum[12], x = _mm256_set1_ps(0.999f);
-    for (int i = 0; i < 12; i++)
-        sum[i] = _mm256_set1_ps((float)i);
-    for (int k = 0; k < 1000000; k++)
-#pragma GCC unroll 12
-        for (int i = 0; i < 12; i++)
-            sum[i] = _mm256_fmadd_ps(sum[i], x, x);
-    for (int i = 0; i < 12; i++)
-        _mm256_storeu_ps((float *)scratch + 8 * i, sum[i]);
-}
+#if defined(__aarch64__)
+#include "peak_aarch64.h"
+#else
+#include "peak_x86_64.h"
+#endif
 
 /* GFLOP/s of all threads in a loop of this instruction alone. */
 static double peak(cpu_device *d, cpu_range_fn fn, double flops)
@@ -122,6 +88,26 @@ static double peak(cpu_device *d, cpu_range_fn fn, double flops)
         best = t < best ? t : best;
     }
     return flops * 12 * 1e6 * d->n_threads / best * 1e-9;
+}
+
+static bool present(const char *level)
+{
+    for (cpu_isa isa = CPU_BASE; isa <= cpu_isa_best(); isa++)
+        if (strcmp(cpu_isa_name(isa), level) == 0)
+            return true;
+    return false;
+}
+
+/* Of each instruction, its widest form that this machine has. */
+static void print_peaks(cpu_device *d)
+{
+    const char *last = "";
+    for (size_t i = 0; i < sizeof loops / sizeof *loops; i++) {
+        if (!present(loops[i].level) || strcmp(last, loops[i].what) == 0)
+            continue;
+        last = loops[i].what;
+        printf("peak of %s: %.0f GFLOP/s\n", last, peak(d, loops[i].run, loops[i].flops));
+    }
 }
 
 static void read_range(const void *ctx, int64_t begin, int64_t end, void *scratch)
@@ -304,12 +290,7 @@ int main(int argc, char **argv)
     }
     find_sgemm(n_threads);
     printf("%s\n", d->name);
-    if (cpu_isa_best() >= CPU_AVX512)
-        printf("peak of f32 multiply-adds: %.0f GFLOP/s\n", peak(cpu_of(d), fma512_peak, 32));
-    else if (cpu_isa_best() >= CPU_AVX2)
-        printf("peak of f32 multiply-adds: %.0f GFLOP/s\n", peak(cpu_of(d), fma256_peak, 16));
-    if (cpu_isa_best() >= CPU_AVX512_BF16)
-        printf("peak of bf16 dot products: %.0f GFLOP/s\n", peak(cpu_of(d), dot_peak, 64));
+    print_peaks(cpu_of(d));
     if (argc <= 3)
         print_products(d);
     printf("GB/s of weights, few rows\n");

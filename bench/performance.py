@@ -102,8 +102,8 @@ def machine_of(device):
         return text_of("nvidia-smi", "--query-gpu=name,memory.total,driver_version", "--format=csv,noheader")
     model = re.search(r"Model name:\s*(.*)", text_of("lscpu")).group(1)
     flags = text_of("lscpu").split()
-    best = [f for f in ("amx_bf16", "avx512_bf16", "avx512f", "avx2") if f in flags]
-    return f"{text_of('nproc')} cores of {model} ({best[0] if best else 'x86-64'})"
+    best = [f for f in ("amx_bf16", "avx512_bf16", "avx512f", "avx2", "bf16", "asimd") if f in flags]
+    return f"{text_of('nproc')} cores of {model} ({best[0] if best else text_of('uname', '-m')})"
 
 
 def run(device, build):
