@@ -2,6 +2,7 @@
 # Runs the tests that `make test` built, JOBS at a time (all cores by default), and adds them up.
 #   tests/run.sh c     the C programs (also used by make asan and make tsan)
 #   tests/run.sh all   these, the command line, hostile files, and the installed library
+# RUN, if it is set, is a command that runs the C programs: an emulator (tests/arm.sh).
 # The results are printed in the same order whatever JOBS is; the output of a part only if it failed.
 set -u
 cd "$(dirname "$0")/.."
@@ -50,7 +51,7 @@ run_part() { # PATH
         ok=$(count '^ok ') left=$(count '^SKIPPED: ')
         ;;
     *)
-        "$1" >"$log" 2>&1
+        ${RUN:-} "$1" >"$log" 2>&1
         rc=$?
         ok=$(count '^\[       OK \]') bad=$(count '^\[  FAILED  \] [A-Za-z_]')
         ;;

@@ -2,6 +2,7 @@
 # Installs the Debian packages that pesc needs and this machine lacks.
 #   tools/deps.sh build          what compiling needs
 #   tools/deps.sh build test     and what the tests, checks and fuzzers need
+#   tools/deps.sh --print build  names them instead
 set -eu
 
 build="gcc make pkg-config libc6-dev libjansson-dev libyaml-dev libpcre2-dev libutf8proc-dev
@@ -10,17 +11,21 @@ test="g++ libcmocka-dev bats clang clang-format libclang-rt-14-dev python3 pytho
 man-db procps git"
 deb="dpkg-dev debhelper lintian fakeroot"
 wheel="patchelf binutils python3"
+arm="gcc-aarch64-linux-gnu qemu-user"
 
-packages=""
+packages="" print=""
 for group in "$@"; do
     case $group in
     build) packages="$packages $build" ;;
     test) packages="$packages $test" ;;
     deb) packages="$packages $deb" ;;
     wheel) packages="$packages $wheel" ;;
-    *) echo "deps: '$group' is not a group; give build, test, deb or wheel" >&2; exit 2 ;;
+    arm) packages="$packages $arm" ;;
+    --print) print=yes ;;
+    *) echo "deps: '$group' is not a group; give build, test, deb, wheel or arm" >&2; exit 2 ;;
     esac
 done
+[ -z "$print" ] || { echo $packages; exit 0; }
 
 command -v dpkg-query >/dev/null 2>&1 || exit 0 # not a Debian: the compiler will say what is missing
 missing=""

@@ -90,16 +90,19 @@ static mm_product product_of(const plan *p, const task *t)
     return q;
 }
 
+static bool few_rows_suit(const mm_engine *engine, const mm_operand *b)
+{
+    return b->k > 0 && engine->few_rows_supports && engine->few_rows_supports(b, engine->format);
+}
+
 static bool few_rows_take(const mm_engine *engine, const mm_operand *b)
 {
-    bool blocks = quants_is(b->dt);
-    return b->k > 0 && engine->few_rows_supports && (!blocks || engine->few_rows_blocks) &&
-           engine->few_rows_supports(b, engine->format);
+    return few_rows_suit(engine, b) && (!quants_is(b->dt) || engine->few_rows_blocks);
 }
 
 static mm_format format_for(const mm_engine *engine, const mm_operand *b)
 {
-    if (!few_rows_take(engine, b))
+    if (!few_rows_suit(engine, b))
         return engine->format;
     return b->dt == DT_NF4    ? engine->nf4_format
            : quants_is(b->dt) ? engine->blocks_format

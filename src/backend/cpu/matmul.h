@@ -37,9 +37,9 @@ typedef enum mm_format {
     MM_BF16_WIDENED,    /* one bf16 value as f32 */
     MM_F32_SPLIT,       /* f32, summed in as many partial sums as a vector has lanes */
     MM_BF16_PAIR,       /* values 2e and 2e + 1 of k */
-    MM_BF16_PAIR_SPLIT, /* the same pairs, summed in 16 partial sums: see kernel_split.h */
+    MM_BF16_PAIR_SPLIT, /* the same pairs in partial sums: see kernel_split.h */
     MM_BF16_PAIR_NF4    /* values e and e + 4 of each eight, the order in which NF4 is decoded; with
-                           SIMD also summed in 16 partial sums */
+                           SIMD also in partial sums */
 } mm_format;
 
 /* An operand in memory: n rows of k values. Row i of a is row i of out, row j of b column j. In one
