@@ -1,17 +1,25 @@
 """`pesc serve` as the clients of agents meet it: openai (parse, tools, streams, responses), anthropic, and, where they are installed, langchain-openai, instructor,
-pydantic-ai, litellm, llama-index and llm. The model's words are random; a grammar makes them calls and values of a schema."""
+pydantic-ai, litellm, llama-index, langchain's agents and the command llm. In most sessions the model's words are random and a grammar makes them calls and values of a
+schema; the loops of agents, in which tools run and answers follow, ask a model that says given turns."""
+import contextlib
 import importlib.util
 import json
 import os
 import pathlib
+import shutil
+import subprocess
 import sys
+import tempfile
 import typing
 
 import anthropic
 import openai
 from pydantic import BaseModel, Field
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tests/serve"))
+TESTS = pathlib.Path(__file__).resolve().parents[2] / "tests"
+sys.path[:0] = [str(TESTS / "serve"), str(TESTS / "support")]
+import scripted  # noqa: E402
+from running import Server  # noqa: E402
 from speech import ASK, BOTH, CITY, TEMPLATE, speaking  # noqa: E402
 
 OFF = {"enable_thinking": False}
@@ -82,8 +90,13 @@ def langchain(url, model):
     assert called.tool_calls[0]["name"] == "Place" and isinstance(called.tool_calls[0]["args"]["degrees"], int)
     for method in ("function_calling", "json_schema"):
         assert isinstance(llm.with_structured_output(Place, method=method).invoke("hello"), Place), method
-    raw = llm.with_structured_output(Place, method="json_mode", include_raw=True).invoke("hello")["raw"]
-    assert raw.content.startswith("{")
+    for seed in range(20):  # any object: random words may not end it soon
+        any_object = ChatOpenAI(base_url=url, api_key="none", model=model, max_tokens=300, temperature=2, seed=seed, extra_body=OFF).with_structured_output(Place, method="json_mode", include_raw=True)
+        with contextlib.suppress(openai.LengthFinishReasonError):
+            assert any_object.invoke("hello")["raw"].content.startswith("{")
+            break
+    else:
+        raise AssertionError("no object within 300 tokens")
     chunks = [c for c in llm.bind_tools([Place], tool_choice="required").stream("hello")]
     assert sum(chunks[1:], chunks[0]).tool_calls[0]["name"] == "Place"
 
@@ -125,6 +138,64 @@ def llama_index_(url, model):
     assert llm.get_tool_calls_from_response(answer)[0].tool_name == "weather"
 
 
+# ---- loops: a tool is called, then another, then the answer is given
+
+TURNS = ('<think>first the sum</think><tool_call>\n{"name": "add", "arguments": {"a": 2, "b": 3}}\n</tool_call>',
+         'Now the weather.<tool_call>\n{"name": "weather", "arguments": {"city": "Oslo"}}\n</tool_call>', "It is 5, and cold in Oslo.")
+
+
+def add(a: int, b: int) -> int:
+    """the sum of two numbers"""
+    return a + b
+
+
+def weather(city: str) -> str:
+    """the weather in a city"""
+    return f"cold in {city}"
+
+
+def langchain_agent(url, model):
+    from langchain.agents import create_agent
+    from langchain_openai import ChatOpenAI
+    for more in ({}, {"streaming": True}, {"use_responses_api": True}):
+        agent = create_agent(ChatOpenAI(base_url=url, api_key="none", model=model, temperature=0, **more), tools=[add, weather])
+        told = agent.invoke({"messages": [{"role": "user", "content": "the sum of 2 and 3, and the weather in Oslo"}]})["messages"]
+        assert [m.type for m in told] == ["human", "ai", "tool", "ai", "tool", "ai"], told
+        assert told[2].content == "5" and told[4].content == "cold in Oslo" and told[5].text == TURNS[2], told
+
+
+def pydantic_ai_agent(url, model):
+    from pydantic_ai import Agent
+    from pydantic_ai.models.openai import OpenAIChatModel
+    from pydantic_ai.providers.openai import OpenAIProvider
+    agent = Agent(OpenAIChatModel(model, provider=OpenAIProvider(base_url=url, api_key="none")), tools=[add, weather], model_settings={"temperature": 0})
+    assert agent.run_sync("the sum of 2 and 3, and the weather in Oslo").output == TURNS[2]
+
+
+def anthropic_agent(url, model):
+    client = anthropic.Anthropic(base_url=url.removesuffix("/v1"), api_key="none")
+    tools = [{"name": "add", "input_schema": {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}}}}, {"name": "weather", "input_schema": CITY}]
+    talk, run = [{"role": "user", "content": "both"}], {"add": add, "weather": weather}
+    while (answer := client.messages.create(model=model, messages=talk, max_tokens=100, tools=tools)).stop_reason == "tool_use":
+        results = [{"type": "tool_result", "tool_use_id": b.id, "content": str(run[b.name](**b.input))} for b in answer.content if b.type == "tool_use"]
+        talk += [{"role": "assistant", "content": answer.content}, {"role": "user", "content": results}]
+    assert len(talk) == 5 and talk[2]["content"][0]["content"] == "5" and answer.content[0].text == TURNS[2], talk
+
+
+def llm_command(url, model):
+    """The command, configured as its documentation says, with a tool of each kind of answer."""
+    with tempfile.TemporaryDirectory() as folder:
+        pathlib.Path(folder, "extra-openai-models.yaml").write_text(json.dumps([{"model_id": "pesc", "model_name": model, "api_base": url, "supports_tools": True, "supports_schema": True}]))
+        functions = pathlib.Path(folder, "tools.py")
+        functions.write_text('def add(a: int, b: int) -> int:\n    "the sum"\n    return a + b\n\n\ndef weather(city: str) -> str:\n    "the weather"\n    return f"cold in {city}"\n')
+        command = [shutil.which("llm", path=os.path.dirname(sys.executable) + os.pathsep + os.environ["PATH"]), "-m", "pesc"]
+        for stream in ([], ["--no-stream"]):
+            told = subprocess.run([*command, *stream, "both", "--functions", str(functions), "--td"], env={**os.environ, "LLM_USER_PATH": folder, "OPENAI_API_KEY": "none"},
+                                  capture_output=True, text=True, timeout=120)
+            assert told.returncode == 0 and TURNS[2] in told.stdout and "add({'a': 2, 'b': 3})" in told.stderr and "cold in Oslo" in told.stderr, told
+
+
+LOOPS = ((langchain_agent, "langchain"), (pydantic_ai_agent, "pydantic_ai"), (anthropic_agent, None), (llm_command, "llm"))
 SESSIONS = ((openai_chat, None), (openai_responses, None), (anthropic_messages, None), (langchain, "langchain_openai"), (instructor_, "instructor"), (pydantic_ai_, "pydantic_ai"),
             (litellm_, "litellm"), (llama_index_, "llama_index.llms.openai_like"))
 
@@ -136,19 +207,29 @@ def installed(package):
         return False
 
 
-def main():
+def run(sessions, port):
+    """How many have failed."""
     failed = 0
+    for session, package in sessions:
+        if not installed(package):
+            print(f"{session.__name__}: {package} is not installed")
+            continue
+        try:
+            session(f"http://127.0.0.1:{port}/v1", "small")
+            print(f"{session.__name__}: as expected")
+        except Exception as e:  # each client has its own
+            failed += 1
+            print(f"{session.__name__}: {type(e).__name__}: {e}")
+    return failed
+
+
+def main():
     with speaking(BASE, "--store", "--served-name", "small", template=TEMPLATE) as s:
-        for session, package in SESSIONS:
-            if not installed(package):
-                print(f"{session.__name__}: {package} is not installed")
-                continue
-            try:
-                session(f"http://127.0.0.1:{s.port}/v1", "small")
-                print(f"{session.__name__}: as expected")
-            except Exception as e:  # each client has its own
-                failed += 1
-                print(f"{session.__name__}: {type(e).__name__}: {e}")
+        failed = run(SESSIONS, s.port)
+    with tempfile.TemporaryDirectory() as folder:
+        scripted.write(pathlib.Path(folder), TURNS)
+        with Server(folder, "--store", "--served-name", "small") as s:
+            failed += run(LOOPS, s.port)
     return failed > 0
 
 

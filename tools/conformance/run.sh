@@ -18,8 +18,8 @@ if ! "$venv/bin/python" -c 'import lm_eval, tenacity' 2>/dev/null; then
 fi
 "$venv/bin/python" -c 'import llama_cpp' 2>/dev/null || "$venv/bin/pip" install -q llama-cpp-python
 "$venv/bin/python" -c 'import openai' 2>/dev/null || "$venv/bin/pip" install -q openai
-"$venv/bin/python" -c 'import anthropic, langchain_openai, instructor, pydantic_ai' 2>/dev/null ||
-    "$venv/bin/pip" install -q anthropic langchain-openai instructor 'pydantic-ai-slim[openai]' litellm mcp llama-index-llms-openai-like
+"$venv/bin/python" -c 'import anthropic, langchain_openai, instructor, pydantic_ai, langchain, llm' 2>/dev/null ||
+    "$venv/bin/pip" install -q anthropic langchain-openai langchain instructor 'pydantic-ai-slim[openai]' litellm mcp llama-index-llms-openai-like llm
 "$venv/bin/python" -c 'import schemathesis' 2>/dev/null || "$venv/bin/pip" install -q schemathesis
 "$venv/bin/python" -c 'import pyarrow, polars, duckdb' 2>/dev/null || "$venv/bin/pip" install -q pyarrow polars duckdb
 "$venv/bin/python" -c 'import jsonschema' 2>/dev/null || "$venv/bin/pip" install -q jsonschema
