@@ -22,7 +22,7 @@ fi
     "$venv/bin/pip" install -q anthropic langchain-openai langchain instructor 'pydantic-ai-slim[openai]' litellm mcp llama-index-llms-openai-like llm
 "$venv/bin/python" -c 'import schemathesis' 2>/dev/null || "$venv/bin/pip" install -q schemathesis
 "$venv/bin/python" -c 'import pyarrow, polars, duckdb' 2>/dev/null || "$venv/bin/pip" install -q pyarrow polars duckdb
-"$venv/bin/python" -c 'import jsonschema' 2>/dev/null || "$venv/bin/pip" install -q jsonschema
+"$venv/bin/python" -c 'import jsonschema, rfc3339_validator' 2>/dev/null || "$venv/bin/pip" install -q "jsonschema[format-nongpl]"
 export PESC_ISA=avx512 # --compute-dtype auto is f32
 "$venv/bin/python" -c 'import trl' 2>/dev/null || "$venv/bin/pip" install -q trl
 status=0
