@@ -50,6 +50,7 @@ property() {
 @test "serve: constrained answers are right" { property constrained_answers_are_right; }
 @test "serve: constrained answers are the same among others" { property constrained_answers_are_the_same_among_others; }
 @test "serve: wrong constraints are refused" { property wrong_constraints_are_refused; }
+@test "serve: hostile constraints cost less than 2 s of CPU each" { property hostile_constraints_cost_little "$D/model"; }
 @test "serve: --lenient accepts unknown fields and names them" { property accepts_unknown_fields_if_lenient "$D/model"; }
 @test "serve: fields without a use are accepted and named" { property names_fields_without_a_use "$D/model"; }
 @test "serve: sampling options, stops, choices and echo are obeyed" { property obeys_options_of_a_request; }

@@ -1,6 +1,8 @@
 """Properties of answers that a request constrains: by a schema, a regular expression, a grammar or a list of texts."""
 import concurrent.futures
 import json
+import os
+import pathlib
 import re
 import time
 
@@ -93,4 +95,34 @@ def wrong_constraints_are_refused(model):
         assert status == 200 and "#/uniqueItems" in headers["x-pesc-ignored"] and "\n" not in headers["x-pesc-ignored"], headers
 
 
-CONSTRAINTS_HOLD = (constrained_answers_are_right, constrained_answers_are_the_same_among_others, wrong_constraints_are_refused)
+def hostile_constraints_cost_little(model):
+    """Each class is answered or refused with one sentence, within 2 s of CPU, and the next request is answered as ever."""
+    nested, names = 10000, [f"p{i}" for i in range(2000)]
+    classes = {
+        "schema inside schema": {"guided_json": '{"items":' * nested + "{}" + "}" * nested}, "groups inside groups": {"guided_regex": "(" * 2000 + ")" * 2000},
+        "a chain of rules": {"guided_grammar": "\n".join(["root ::= r0"] + [f"r{i} ::= r{i + 1}" for i in range(40000)] + ['r40000 ::= "a"'])},
+        "references in a circle": {"guided_json": {"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}}},
+        "a large enum": {"guided_json": {"enum": list(range(100000))}}, "a long text": {"guided_json": {"type": "string", "maxLength": 10**9}},
+        "repetitions of repetitions": {"guided_regex": "(a{1000}){1000}"}, "bounds beyond 64 bits": {"guided_json": {"type": "integer", "minimum": 2**63 - 1, "maximum": 2**64}},
+        "large bounds": {"guided_json": {"type": "number", "minimum": -1e308, "maximum": 1e308}}, "bounds that leave nothing": {"guided_json": {"type": "integer", "minimum": 3, "maximum": 2}},
+        "an exponential pattern": {"guided_regex": "(a+)+b"}, "many of them": {"guided_regex": "((a|a)*)*" * 20 + "b"}, "an exponential automaton": {"guided_regex": ".*a.{300}b.*c.{300}d"},
+        "patterns together": {"guided_json": {"allOf": [{"type": "string", "pattern": "a.{%d}b" % i} for i in range(1, 60)]}},
+        "alternatives together": {"guided_json": {"allOf": [{"anyOf": [{"properties": {f"k{i}": {"const": j}}} for j in range(8)]} for i in range(8)]}},
+        "many properties": {"guided_json": {"type": "object", "properties": {n: {"type": "string", "pattern": "^(a|b)*c$"} for n in names}}},
+        "an ambiguous grammar": {"guided_grammar": 'root ::= s\ns ::= "a" s s | "a" s | "a"?'}, "texts that must not occur": {"guided_grammar": "root ::= %not (" + " | ".join(f'"{"a" * i}"' for i in range(1, 400)) + ")"},
+        "a surrogate": {"guided_regex": "\\ud800"}, "a NUL": {"guided_regex": "a\0b"}, "a NUL in a grammar": {"grammar": 'root ::= "a"\0 | "b"'},
+    }
+    with Server(model) as s:
+        def spent():
+            fields = pathlib.Path(f"/proc/{s.process.pid}/stat").read_text().rsplit(")", 1)[1].split()
+            return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        for name, fields in classes.items():
+            before = spent()
+            status, _, text = s.ask("POST", "/v1/completions", {"prompt": "a", "max_tokens": 30, "temperature": 1, "seed": 1, **fields})
+            assert status in (200, 400) and spent() - before < 2, (name, status, spent() - before)
+            assert status == 200 or json.loads(text)["error"]["param"] == next(iter(fields)), (name, text)
+            assert status == 400 or "NUL" not in name, name
+        assert texts(s.json("/v1/completions", {"prompt": "a", "max_tokens": 20, "guided_regex": "ok"})) == ["ok"]
+
+
+CONSTRAINTS_HOLD = (constrained_answers_are_right, constrained_answers_are_the_same_among_others, wrong_constraints_are_refused, hostile_constraints_cost_little)

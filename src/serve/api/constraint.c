@@ -67,6 +67,8 @@ static bool take_schema(constraint *c, const json_t *v, api_error *e)
 static bool take_text(constraint *c, const json_t *v, api_error *e)
 {
     c->text = json_string_value(v);
+    if (c->text && strlen(c->text) != json_string_length(v))
+        return wrong(e, c->field, v, "a text without a NUL character");
     return c->text || wrong(e, c->field, v, "a string");
 }
 
