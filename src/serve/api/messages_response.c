@@ -59,11 +59,6 @@ static json_t *block_of(const choice *c, size_t i, bool whole)
                      input ? input : json_object());
 }
 
-static bool is_shown(const choice *c, const turn_part *p)
-{
-    return p->kind != TURN_THOUGHT || c->of->api.shows_thoughts;
-}
-
 void messages_whole(const call *c, str *out)
 {
     const choice *h = &c->choices[0];
@@ -72,7 +67,7 @@ void messages_whole(const call *c, str *out)
     const char *stop, *reason = stop_reason(h, &stop);
     json_t *content = json_array();
     for (size_t i = 0; i < n; i++)
-        if (is_shown(h, &p[i]))
+        if (response_shows(h, &p[i]))
             json_array_append_new(content, block_of(h, i, true));
     if (json_array_size(content) == 0)
         json_array_append_new(content, json_pack("{s:s, s:s}", "type", "text", "text", ""));
@@ -120,8 +115,6 @@ static void put_part(choice *c, const turn_part *p, bool ends, str *out)
     static const char *const types[][2] = { [TURN_THOUGHT] = { "thinking_delta", "thinking" },
                                             [TURN_CONTENT] = { "text_delta", "text" },
                                             [TURN_CALL] = { "input_json_delta", "partial_json" } };
-    if (!is_shown(c, p))
-        return;
     if (!c->part_begun)
         put_start(c, block_of(c, c->part, false), out);
     c->part_begun = true;
@@ -151,8 +144,6 @@ static void put_end(choice *c, str *out)
 
 void messages_events(choice *c, str *out)
 {
-    size_t n;
-    const turn_part *p = chat_turn_parts(c->turn, &n);
     if (!c->begun) {
         put_event(json_pack("{s:s, s:o}", "type", "message_start", "message",
                             message_of(c->of, json_array(), NULL, NULL, 0)),
@@ -160,15 +151,6 @@ void messages_events(choice *c, str *out)
         put_event(json_pack("{s:s}", "type", "ping"), out);
     }
     c->begun = true;
-    while (c->part < n) {
-        bool ends = c->part + 1 < n || c->finish;
-        put_part(c, &p[c->part], ends, out);
-        if (!ends)
-            return;
-        c->part++;
-        c->part_sent = 0;
-        c->part_begun = false;
-    }
-    if (c->finish)
+    if (response_parts(c, put_part, out))
         put_end(c, out);
 }

@@ -294,6 +294,29 @@ static json_t *choice_json(const choice *c, const char *key, json_t *says, size_
                      logprobs_of(c, from, c->logprobs.n), "finish_reason", finish);
 }
 
+bool response_shows(const choice *c, const turn_part *p)
+{
+    return p->kind != TURN_THOUGHT || c->of->api.shows_thoughts;
+}
+
+bool response_parts(choice *c, void (*put)(choice *c, const turn_part *p, bool ends, str *out),
+                    str *out)
+{
+    size_t n;
+    const turn_part *p = chat_turn_parts(c->turn, &n);
+    while (c->part < n) {
+        bool ends = c->part + 1 < n || c->finish;
+        if (response_shows(c, &p[c->part]))
+            put(c, &p[c->part], ends, out);
+        if (!ends)
+            return false;
+        c->part++;
+        c->part_sent = 0;
+        c->part_begun = false;
+    }
+    return c->finish != NULL;
+}
+
 /* The message of a chat. */
 json_t *response_message(const choice *c)
 {

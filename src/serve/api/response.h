@@ -30,6 +30,13 @@ json_t *response_message(const choice *c);
 /* The log-probability of token i of those that are reported, with the most likely ones. */
 json_t *response_token_logprobs(const choice *c, size_t i);
 
+/* Whether the part is in the answer: the request may leave thoughts out. */
+bool response_shows(const choice *c, const turn_part *p);
+/* Calls `put` for what is new of each part of the turn, from the one that events go on with; ends:
+ * nothing more of it will be. True: the answer is finished, and so are all parts. */
+bool response_parts(choice *c, void (*put)(choice *c, const turn_part *p, bool ends, str *out),
+                    str *out);
+
 /* ---- messages_response.c, responses_response.c: other dialects ---- */
 
 void messages_whole(const call *c, str *out);

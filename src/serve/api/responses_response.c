@@ -7,11 +7,6 @@
 
 /* ---- items ---- */
 
-static bool is_shown(const choice *c, const turn_part *p)
-{
-    return p->kind != TURN_THOUGHT || c->of->api.shows_thoughts;
-}
-
 /* rs_, msg_ or fc_, the request and the number of the part. */
 static void item_id(const choice *c, size_t i, char id[64])
 {
@@ -111,7 +106,7 @@ static json_t *object_of(const choice *h, bool ended)
     bool cut = ended && strcmp(h->finish, "length") == 0;
     json_t *output = json_array();
     for (size_t i = 0; ended && i < n; i++)
-        if (is_shown(h, &p[i]))
+        if (response_shows(h, &p[i]))
             json_array_append_new(output, item_of(h, i, false));
     json_t *v = json_pack("{s:s, s:s, s:I, s:s, s:n, s:s, s:o}", "id", c->id, "object", "response",
                           "created_at", (json_int_t)c->created, "status",
@@ -221,8 +216,6 @@ static void put_part(choice *c, const turn_part *p, bool ends, str *out)
     static const char *const types[] = { [TURN_THOUGHT] = "response.reasoning_text.delta",
                                          [TURN_CONTENT] = "response.output_text.delta",
                                          [TURN_CALL] = "response.function_call_arguments.delta" };
-    if (!is_shown(c, p))
-        return;
     if (!c->part_begun)
         begin_part(c, p, out);
     if (p->text.n > c->part_sent) {
@@ -241,24 +234,13 @@ static void put_part(choice *c, const turn_part *p, bool ends, str *out)
 
 void responses_events(choice *c, str *out)
 {
-    size_t n;
-    const turn_part *p = chat_turn_parts(c->turn, &n);
     if (!c->begun) {
         put_event(c, "response.created", json_pack("{s:o}", "response", object_of(c, false)), out);
         put_event(c, "response.in_progress", json_pack("{s:o}", "response", object_of(c, false)),
                   out);
     }
     c->begun = true;
-    while (c->part < n) {
-        bool ends = c->part + 1 < n || c->finish;
-        put_part(c, &p[c->part], ends, out);
-        if (!ends)
-            return;
-        c->part++;
-        c->part_sent = 0;
-        c->part_begun = false;
-    }
-    if (c->finish)
+    if (response_parts(c, put_part, out))
         put_event(c,
                   strcmp(c->finish, "length") == 0 ? "response.incomplete" : "response.completed",
                   json_pack("{s:o}", "response", object_of(c, true)), out);
