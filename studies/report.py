@@ -336,7 +336,8 @@ class Page(Findings):
         head = ["method", "trained M", "rate: validation loss"] if trained else ["row", "rate: validation loss"]
         rows = []
         for row in self.rows.values():
-            found = sorted(((rate, r) for (_, rate), r in self.runs("search" if self.search["part"] < 1 else "full", row.name).items()), key=lambda x: float(x[0]))
+            runs = self.runs("search" if self.search["part"] < 1 else "full", row.name).items()
+            found = sorted(((rate, r) for (seed, rate), r in runs if seed == self.seeds[0]), key=lambda x: float(x[0]))
             losses = ", ".join(f"{rate}: " + (f"{r['valid']:.4f}" if r["valid"] < float("inf") else "failed") for rate, r in found)
             if found:
                 rows.append([row.name, *([f"{(found[0][1].get('trained') or 0) / 1e6:.2f}"] if trained else []), losses])

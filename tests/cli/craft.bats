@@ -407,6 +407,20 @@ PY
     pesc craft "$g/model" -o "$t/out" --kind molora --experts-from "$t/1,$t/ffn" --others base
     [ "$status" = 0 ]
     has '2 experts, top 2'
+    python3 - "$t/ffn/latest/adapter_model.safetensors" "$t/out" <<'PY'
+import array, glob, json, sys
+def read(path):
+    raw = open(path, "rb").read()
+    n = int.from_bytes(raw[:8], "little")
+    return {k: array.array("f", raw[8 + n + v["data_offsets"][0]:8 + n + v["data_offsets"][1]])
+            for k, v in json.loads(raw[8:8 + n]).items() if k != "__metadata__" and v["dtype"] == "F32"}
+lora, out = read(sys.argv[1]), read(glob.glob(sys.argv[2] + "/*.safetensors")[0])
+assert json.load(open(sys.argv[2] + "/config.json"))["molora_scale"] == 1
+b = next(v for k, v in lora.items() if "layers.1." in k and "up_proj" in k and "lora_B" in k)
+got = out["model.layers.1.mlp.up_proj.experts.1.lora_B.weight"]
+assert len(b) == len(got) and any(b) and all(abs(2 * x - y) <= 1e-6 * abs(y) for x, y in zip(b, got)) # alpha 4 of rank 2
+assert not any(out["model.layers.1.mlp.gate_proj.experts.1.lora_A.weight"])
+PY
     pesc train "$t/out" -o "$t/router" --method router "${how[@]}"
     [ "$status" = 0 ]
     pesc craft "$g/model" -o "$t/one" --kind molora --experts-from "$t/ffn" --top-k 1 --others base --dtype f32

@@ -220,7 +220,7 @@ of_domain() { # domain n
 
 @test "study: the pages in docs/ have the tables of studies/results" {
     local name
-    for name in embedded esft gpu smol qwen esft-smol; do
+    for name in embedded esft gpu smol qwen esft-smol sparse esft-fine grammars preferences preferences-29m; do
         "$STUDIES/run.py" "$name" check
     done
 }
