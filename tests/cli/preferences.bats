@@ -68,6 +68,37 @@ P
     done
 }
 
+@test "every method learns preferences, and its stopped run goes on with the same bits" {
+    local m f more
+    "$PESC" craft share/base -o "$T/sparse" --experts 4 --adapter-dim 8 --check false -q > /dev/null
+    "$PESC" craft share/base -o "$T/mixture" --kind upcycle --experts 4 --check false -q > /dev/null
+    echo '{"experts":{"0":[1],"1":[0,2],"2":[3],"3":[1]},"shared_experts":false,"non_expert_modules":false}' > "$T/experts.json"
+    for m in pesc qlora full upcycle molora esft; do
+        more=(--method $m --data "$T/pairs.jsonl" --eval-data "$T/held.jsonl" --objective dpo --batch 8 --epochs 2 --save-every 3 --lr 2e-3 --warmup-steps 0
+              --lora-r 4 --template camelidae --seq-len 96 --log-every 1 --threads 1 -q)
+        case $m in
+        pesc) set -- "$T/sparse" ;;
+        upcycle) set -- "$T/mixture" ;;
+        esft) set -- "$T/mixture" --experts-config "$T/experts.json" ;;
+        molora) set -- share/base --experts 4 ;;
+        *) set -- share/base ;;
+        esac
+        "$PESC" train "$@" "${more[@]}" -o "$T/$m" > "$T/out" 2> "$T/err"
+        "$PESC" train "$@" "${more[@]}" -o "$T/$m-half" --steps 3 > "$T/out" 2> "$T/err"
+        "$PESC" train --resume -o "$T/$m-half" --steps 0 --threads 2 -q > "$T/out" 2> "$T/err"
+        for f in "$T/$m"/latest/*.safetensors; do
+            cmp "$f" "$T/$m-half/latest/${f##*/}"
+        done
+        cmp "$T/$m/reference.json" "$T/$m-half/reference.json"
+        python3 - "$T/$m/metrics.jsonl" <<'P'
+import json, sys
+rows = [json.loads(line) for line in open(sys.argv[1])]
+assert len(rows) == 8, len(rows)
+assert rows[-1]["loss"] < rows[0]["loss"] and rows[-1]["rewards/margins"] > 0, (rows[0], rows[-1])
+P
+    done
+}
+
 @test "a reference that is gone or damaged is computed again, with the same bits" {
     "$PESC" "${tune[@]}" --data "$T/pairs.jsonl" --objective dpo --steps 3 --save-every 1 -o "$T/run" 2> "$T/err"
     cp "$T/run/reference.json" "$T/before"

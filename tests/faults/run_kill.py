@@ -5,7 +5,8 @@ A tiny PESC run with checkpoints every two steps is the reference. Then the same
 N-th file operation (PESC_FAULT=any:N:kill) for N spread over all of them, at random times, and once
 more while it resumes; each is resumed until it is done. Weights, moments, counts and metrics must
 equal the reference bit for bit (but for tok_s, which a clock gives). The same with failing calls,
-short writes, a full disk, and bits flipped in a checkpoint.
+short writes, a full disk, and bits flipped in a checkpoint; and kills of a run on preferences, which
+computes log-probabilities of the start and keeps them before its first step.
 
     tests/faults/run_kill.py --pesc build/pesc [--kills 400] [--seed 1]
 """
@@ -15,6 +16,7 @@ import pathlib
 import random
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 import time
@@ -123,6 +125,21 @@ def damaged(runs, reference, times, rng):
         shutil.rmtree(run)
 
 
+def preferences(pesc, root, kills, rng):
+    """Another kind of run; its own counts."""
+    share = pathlib.Path(__file__).resolve().parent.parent.parent / "share"
+    model = root / "sparse"
+    craft = [pesc, "craft", str(share / "base"), "-o", str(model), "--experts", "4", "--adapter-dim", "8", "--check", "false", "-q"]
+    subprocess.run(craft, check=True, stdout=subprocess.DEVNULL)
+    runs = Runs(pesc, root / "preferences", model, share / "pairs.jsonl", ["--objective", "dpo", "--template", "camelidae", "--seq-len", "96"])
+    first = runs.directory()
+    rc, err = runs.finish(first)
+    runs.check("a run on preferences", rc == 0 and (first / "reference.json").exists(), err[-300:])
+    if rc == 0:
+        kill_at_operations(runs, digest(first), kills, rng)
+    return runs
+
+
 def main():
     ap = argparse.ArgumentParser()
     ap.add_argument("--pesc", required=True)
@@ -147,8 +164,10 @@ def main():
         stop_by_signal(runs, reference, 8, rng)
         failing_calls(runs, reference, rng)
         damaged(runs, reference, 14, rng)
-    print(f"{runs.passed} passed, {runs.failed} failed")
-    return runs.failed != 0
+        more = preferences(runs.pesc, pathlib.Path(root), args.kills // 8, rng)
+        passed, failed = runs.passed + more.passed, runs.failed + more.failed
+    print(f"{passed} passed, {failed} failed")
+    return failed != 0
 
 
 sys.exit(main())

@@ -12,21 +12,24 @@ OPTIONS = ["--steps", "6", "--batch", "2", "--lr", "3e-3", "--save-every", "2", 
 
 
 class Runs:
-    def __init__(self, pesc, root):
-        self.pesc, self.root, self.n = pesc, root, 0
+    """Of a model on 16 records and 2 that validate; `more` are further options of train."""
+
+    def __init__(self, pesc, root, model=GOLDEN / "model", data=GOLDEN / "data.jsonl", more=()):
+        root.mkdir(exist_ok=True)
+        self.pesc, self.root, self.n, self.model, self.more = pesc, root, 0, model, more
         self.passed = self.failed = 0
-        data = [line for line in (GOLDEN / "data.jsonl").read_text().splitlines()]
+        records = data.read_text().splitlines()
         self.data, self.eval = root / "train.jsonl", root / "eval.jsonl"
-        self.data.write_text("\n".join(data[:16]) + "\n")
-        self.eval.write_text("\n".join(data[16:18]) + "\n")
+        self.data.write_text("\n".join(records[:16]) + "\n")
+        self.eval.write_text("\n".join(records[16:18]) + "\n")
 
     def directory(self):
         self.n += 1
         return self.root / f"run{self.n}"
 
     def command(self, run, *more):
-        return [self.pesc, "train", str(GOLDEN / "model"), "--data", str(self.data), "--eval-data", str(self.eval), "-o",
-                str(run), *OPTIONS, *more]
+        return [self.pesc, "train", str(self.model), "--data", str(self.data), "--eval-data", str(self.eval), "-o",
+                str(run), *OPTIONS, *self.more, *more]
 
     def start(self, run, *more, fault=None):
         env = dict(os.environ)
