@@ -11,11 +11,12 @@ ROOT = Path(__file__).resolve().parent.parent
 SHARE = ROOT / "share"
 sys.path.append(str(ROOT / "tools"))
 import make_pairs
-# Instruction sets of the real domains below --source: what `mix` draws from.
+# Instruction sets of the real domains below --source, as `pesc data fetch` leaves them, also packed: what `mix` draws from. Of two places the first
+# that has files.
 SOURCES = {
-    "general": ["alpaca/alpaca_union.jsonl", "dolly/dolly-15k.merged.jsonl"],
-    "code": ["evol-code/evol-codealpaca-2k-1.json", "evol-code/evol-codealpaca-2k-2.json", "gpteacher/codegen-instruct.json"],
-    "maths": ["gsm8k/train.jsonl", "math/train.jsonl"],
+    "general": [["instruct/alpaca/*.json*"], ["instruct/dolly/*.json*"]],
+    "code": [["instruct/evol-code/*.json*"], ["instruct/gpteacher/*.json*"]],
+    "maths": [[f"{folder}/{name}/train.json*" for folder in ("instruct", "bench")] for name in ("gsm8k", "math")],
 }
 
 
@@ -112,12 +113,13 @@ def mix(study):
     about, to = study.about["mix"], study.data
     if all((to / f"{part}.jsonl").exists() for part in ("test", "valid", *about["sizes"])):
         return
-    need(study, study.o.source and study.o.source / "instruct", "--source, a folder with instruct/" + (" and bench/" if about.get("bench") else ""))
+    need(study, study.o.source and study.o.source / "instruct",
+         "--source, the folder with instruct/ and bench/ in which the commands that `pesc data fetch` lists were run")
     scratch = to / "scratch"
     scratch.mkdir(parents=True, exist_ok=True)
     held, valid = about["held"], about["valid"]
     most = [max(n) + held + valid for n in zip(*about["sizes"].values())]
-    files = [w for d in SOURCES for w in ["--" + d, *(unpack(study.o.source / "instruct" / f, scratch) for f in SOURCES[d])]]
+    files = [w for d in SOURCES for w in ["--" + d, *(f for places in SOURCES[d] for f in found(study, places))]]
     counts = ",".join(str(int(n * f)) for n, f in zip(most, about["spare"]))
     study.text("data", "mix", *files, "--counts", counts, "--seed", 1, "-o", scratch / "mix.jsonl", "--overwrite")
     records = lines(scratch / "mix.jsonl")
@@ -141,13 +143,13 @@ def mix(study):
     shutil.rmtree(scratch)
 
 
-def unpack(path, to):
-    """The path of the file, unpacked if it is there as .xz."""
-    if path.exists():
-        return str(path)
-    out = to / path.name
-    out.write_bytes(lzma.open(f"{path}.xz").read())
-    return str(out)
+def found(study, places):
+    """The files of an instruction set."""
+    for place in places:
+        files = sorted(study.o.source.glob(place))
+        if files:
+            return files
+    sys.exit(f"studies: {study.name}: {study.o.source} has no {' or '.join(places)}; `pesc data fetch` lists the command that fetches it")
 
 
 def lengths(study, records, scratch):
@@ -168,9 +170,10 @@ def esft(study):
     new = [json.loads(x) for x in lines(study.data / "train-1.44.jsonl") if x not in seen]
     for target in study.targets:
         records = [r for r in new if r["domain"] == target]
-        own = study.o.source / f"instruct/esft/train/{target}.jsonl.xz"
-        if own.exists():
-            with lzma.open(own, "rt") as f:
+        own = study.o.source / f"instruct/esft/train/{target}.jsonl"
+        packed = own.with_name(own.name + ".xz")
+        if own.exists() or packed.exists():
+            with open(own, encoding="utf-8") if own.exists() else lzma.open(packed, "rt", encoding="utf-8") as f:
                 records = [{"messages": json.loads(x)["messages"], "domain": target} for x in f]
         random.Random(0).shuffle(records)
         at = 0

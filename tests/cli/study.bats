@@ -85,6 +85,8 @@ experts() { python3 -c 'import json, sys; print({k: len(set(v)) for k, v in json
     local jobs='^(base|(search|full)/(pesc-4|lora-r64)/)'
     study "$T/gpu.toml" --model "$D/model" --source "$T/source" --seeds 0,1 --only "$jobs"
     [ "$(made)" = 13 ] # the base; 4 rates and 2 seeds of 2 methods
+    grep -q '"sum ' "$T/w/data/train.jsonl" # two files of one name
+    grep -q '"root ' "$T/w/data/train.jsonl"
     refute grep -q ': pesc ' "$T/log"
     report "$T/gpu.toml" --model "$D/model" --seeds 0,1
     grep -Eq '^\| pesc-4 \| 4 adapters of 256, LoRA 64 \| [0-9.]+ \| [0-9.]+ \| [0-9.e*\\-]+ \| [0-9.]+ ± [0-9.]+ \| ' "$T/page.md"
