@@ -101,6 +101,7 @@ enum {
     FUSED_TRANSPOSED = 1 << 0, /* each matrix is stored as [in,out] */
     FUSED_ALTERNATE = 1 << 1,  /* rows of the parts alternate; else one part follows another */
     FUSED_VECTORS = 1 << 2,    /* parts are [E,n]: a vector for each expert */
+    FUSED_UNWRITTEN = 1 << 3,  /* read, but written in parts; transformers and PEFT have it */
 };
 
 /* Which layers have a sliding window when the file does not list layer_types. */

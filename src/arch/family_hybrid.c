@@ -139,6 +139,14 @@ static const tensor_rule qwen3_next_tensors[] = {
     { 0 },
 };
 
+static const fused_rule lfm2_moe_fused[] = {
+    { "feed_forward.experts.gate_up_proj",
+      { "feed_forward.experts.{e}.w1.weight", "feed_forward.experts.{e}.w3.weight" },
+      FUSED_UNWRITTEN },
+    { "feed_forward.experts.down_proj", { "feed_forward.experts.{e}.w2.weight" }, FUSED_UNWRITTEN },
+    { 0 },
+};
+
 static const fused_rule qwen3_5_fused[] = {
     { "mlp.experts.gate_up_proj",
       { "mlp.experts.{e}.gate_proj.weight", "mlp.experts.{e}.up_proj.weight" },
@@ -172,6 +180,7 @@ const family hybrid_families[] = {
         .causal = "Lfm2MoeForCausalLM",
         .keys = { common_keys, lfm2_keys, lfm2_moe_keys },
         .tensors = { lfm2_tensors, lfm2_expert_tensors },
+        .fused = lfm2_moe_fused,
         .chat = "chatml",
         .facts = { .recurrent = MIXER_CONV,
                    .qk_norm = QK_NORM_HEAD,
@@ -209,6 +218,7 @@ const family hybrid_families[] = {
         .keys = { common_keys, delta_keys, qwen3_5_moe_keys, qwen3_next_keys },
         .tensors = { frame_tensors, delta_tensors, qwen3_next_tensors, expert_tensors,
                      qwen2_shared_tensors },
+        .fused = qwen_moe_fused,
         .chat = "chatml",
         .facts = { DELTA_FACTS, .delta_grouped = true, .sparse_shift = 1,
                    .moe = { .kind = EXPERT_FFN, .n_shared = 1, .shared_gate = true } },

@@ -58,7 +58,7 @@ bool fused_layout_of(fused_layout *l, const config *c, const fused_rule *rule, i
     if (first->nd == 2 && !(rule->flags & FUSED_VECTORS))
         l->ne[l->nd++] = rule->flags & FUSED_TRANSPOSED ? rows : cols;
     l->share = rows * cols * (rule->flags & FUSED_VECTORS ? c->moe.topk.n_experts : 1);
-    l->plain = rule->flags == 0;
+    l->plain = (rule->flags & ~(uint32_t)FUSED_UNWRITTEN) == 0;
     for (int32_t i = 0; i < l->n_parts; i++) {
         l->places[i] = place_of(l, rows, before, i);
         before += part_rows(rule, &l->parts[i]);
@@ -70,7 +70,7 @@ const fused_rule *fused_rule_of(const family *f, const char *rule, int32_t *part
 {
     for (const fused_rule *r = f->fused; r && r->name; r++)
         for (*part = 0; *part < 3 && r->parts[*part]; ++*part)
-            if (strcmp(r->parts[*part], rule) == 0)
+            if (!(r->flags & FUSED_UNWRITTEN) && strcmp(r->parts[*part], rule) == 0)
                 return r;
     return NULL;
 }

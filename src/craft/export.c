@@ -155,7 +155,8 @@ static pesc_status name_gguf_base(json_t *json, const target_model *p, const cha
 }
 
 /* As it was, with the base it belongs to; `joined` (NULL: none) has LoRAs of other ranks now. */
-static pesc_status write_adapter_config(const target_model *p, const char *from, const peft *joined)
+static pesc_status write_adapter_config(const target_model *p, const char *from, const peft *joined,
+                                        const peft_stacks *stacks)
 {
     const runstate_chain *c = &p->from.chain;
     const char *base = c->n > 1 ? c->dirs[1] : p->from.path;
@@ -171,7 +172,7 @@ static pesc_status write_adapter_config(const target_model *p, const char *from,
     if (s == PESC_OK)
         s = configjson_set(json, "inference_mode", json_true());
     if (s == PESC_OK && joined)
-        s = peft_join_describe(joined, json);
+        s = peft_join_describe(joined, stacks, json);
     if (s == PESC_OK)
         s = modeldir_finish(p->dir, "adapter_config.json", json);
     json_decref(json);
@@ -262,7 +263,11 @@ static pesc_status to_peft(target_model *p, const pesc_export_options *o)
                    "this very model",
                    p->from.path);
     bool joined = false;
+    peft_stacks stacks = { 0 };
     pesc_status s = peft_join(adapter, &p->from.cfg, &joined);
+    if (s == PESC_OK)
+        s = peft_join_experts(adapter, &p->from.cfg, &stacks);
+    joined = joined || stacks.n;
     if (s == PESC_OK)
         s = write_matrices(adapter, p->dir, dt);
     if (s == PESC_OK)
@@ -270,7 +275,7 @@ static pesc_status to_peft(target_model *p, const pesc_export_options *o)
     if (s == PESC_OK)
         s = card_write(p);
     if (s == PESC_OK)
-        s = write_adapter_config(p, lora_dir, joined ? adapter : NULL);
+        s = write_adapter_config(p, lora_dir, joined ? adapter : NULL, &stacks);
     if (joined && dt == DT_COUNT)
         dt = DT_F32; /* sums in another order */
     if (s == PESC_OK)

@@ -2,6 +2,7 @@
 
 #include "arch/fused.h"
 #include "base/mem.h"
+#include "base/str.h"
 #include "craft/configjson.h"
 
 #include <string.h>
@@ -120,6 +121,156 @@ pesc_status peft_join(peft *p, const config *c, bool *joined)
     return PESC_OK;
 }
 
+/* ---- experts ---- */
+
+enum { MAX_STACKS = 2 }; /* gate and up, down */
+
+typedef struct found_stacks {
+    const fused_rule *rules[MAX_STACKS];
+    peft_stacks in_common;
+} found_stacks;
+
+/* Of a parameter that transformers has: files may hold the same under a name of their own. */
+static bool is_parameter(const fused_rule *r)
+{
+    return strstr(r->name, ".experts.") && str_ends(r->name, "_proj") &&
+           !(r->flags & FUSED_VECTORS);
+}
+
+static const peft_lora *of_expert(const peft *p, const fused_layout *l, int32_t part, int32_t e)
+{
+    slot s = l->parts[part];
+    slot_set_expert(&s, e);
+    return find(p, &s);
+}
+
+static int64_t rank_of(const peft *p, const fused_layout *l)
+{
+    int64_t rank = 0;
+    for (int32_t i = 0; i < l->n_parts; i++) {
+        const peft_lora *first = of_expert(p, l, i, 0);
+        rank += first ? first->a->ne[0] : 0;
+    }
+    return rank;
+}
+
+/* The rules that a LoRA is on somewhere. */
+static found_stacks find_stacks(const peft *p, const config *c)
+{
+    found_stacks out = { 0 };
+    peft_stacks *q = &out.in_common;
+    for (const fused_rule *r = c->fam->fused; r && r->name && q->n < MAX_STACKS; r++) {
+        int64_t most = 0;
+        for (int32_t layer = 0; is_parameter(r) && layer < c->n_layers; layer++) {
+            fused_layout l;
+            int64_t rank = fused_layout_of(&l, c, r, layer) ? rank_of(p, &l) : 0;
+            most = rank > most ? rank : most;
+            for (int32_t i = 0; rank && i < l.n_parts && q->scale == 0; i++) {
+                const peft_lora *first = of_expert(p, &l, i, 0);
+                q->scale = first ? first->scale : 0;
+            }
+        }
+        if (most) {
+            out.rules[q->n] = r;
+            q->parameters[q->n++] = r->name;
+        }
+        q->rank = most > q->rank ? most : q->rank;
+    }
+    q->scale = q->scale == 0 ? 1 : q->scale;
+    return out;
+}
+
+/* Where the numbers of one expert's part go. */
+typedef struct expert_part {
+    const fused_layout *l;
+    int32_t part, expert;
+    int64_t rank, before; /* of all parts; taken by parts before */
+    float *a, *b;
+} expert_part;
+
+static pesc_status fill_expert(const peft_lora *from, const expert_part *to, float scale)
+{
+    const fused_layout *l = to->l;
+    const int64_t r = from->a->ne[0], in = from->a->ne[1], rows = from->b->ne[0];
+    const bool alternate = l->rule->flags & FUSED_ALTERNATE;
+    float *b = mem_alloc((size_t)(rows * r), sizeof *b);
+    pesc_status s = b ? weights_read_f32(from->b, 0, rows * r, b)
+                      : fail_nomem("LoRAs of experts", (size_t)(rows * r) * sizeof *b);
+    if (s == PESC_OK)
+        s = weights_read_f32(from->a, 0, r * in, to->a + (to->expert * to->rank + to->before) * in);
+    for (int64_t i = 0; s == PESC_OK && i < rows; i++) {
+        int64_t row = alternate ? i * l->n_parts + to->part : to->part * rows + i;
+        for (int64_t k = 0; k < r; k++)
+            to->b[(row * to->rank + to->before + k) * l->experts + to->expert] =
+                b[i * r + k] * (from->scale / scale);
+    }
+    mem_free(b);
+    return s;
+}
+
+/* PEFT wraps the module that holds a parameter once for each of them: the last is the outer one. */
+static pesc_status stack(peft *p, const peft_stacks *q, const fused_layout *l, bool outer,
+                         peft_lora *out)
+{
+    const slot *first = &l->parts[0];
+    const int64_t ranks = l->experts * q->rank;
+    const size_t n = (size_t)(strrchr(l->name, '.') - l->name);
+    static const char inner[] = ".base_layer";
+    expert_part to = { .l = l, .rank = q->rank };
+    weight *a = new_matrix(p, ranks, first->ne[1], &to.a);
+    weight *b = new_matrix(p, first->ne[0] * l->n_parts, ranks, &to.b);
+    char *name = weights_take(p->ws, n + sizeof inner);
+    if (!a || !b || !name)
+        return fail_nomem(p->dir, (size_t)(ranks * first->ne[1]) * sizeof(float));
+    memcpy(name, l->name, n);
+    memcpy(name + n, outer ? "" : inner, outer ? 1 : sizeof inner);
+    for (; to.expert < l->experts; to.expert++)
+        for (to.part = 0, to.before = 0; to.part < l->n_parts; to.part++) {
+            const peft_lora *from = of_expert(p, l, to.part, to.expert);
+            if (!from)
+                continue;
+            TRY(fill_expert(from, &to, q->scale));
+            to.before += from->a->ne[0];
+        }
+    *out =
+        (peft_lora){ .module = name, .a = a, .b = b, .stacked_rank = q->rank, .scale = q->scale };
+    return PESC_OK;
+}
+
+static bool on_expert(const peft_lora *l)
+{
+    return strstr(l->module, ".experts.") != NULL;
+}
+
+pesc_status peft_join_experts(peft *p, const config *c, peft_stacks *out)
+{
+    const found_stacks found = find_stacks(p, c);
+    const peft_stacks *q = &found.in_common;
+    size_t n = 0, kept = 0;
+    *out = *q;
+    if (!q->n)
+        return PESC_OK;
+    peft_lora *made = mem_alloc((size_t)(c->n_layers * MAX_STACKS), sizeof *made);
+    pesc_status s = made ? PESC_OK : fail_nomem(p->dir, (size_t)c->n_layers * sizeof *made);
+    for (int32_t layer = 0; s == PESC_OK && layer < c->n_layers; layer++)
+        for (int32_t i = 0; s == PESC_OK && i < q->n; i++) {
+            fused_layout l;
+            if (fused_layout_of(&l, c, found.rules[i], layer) && rank_of(p, &l))
+                s = stack(p, q, &l, i + 1 == q->n, &made[n++]);
+        }
+    for (size_t i = 0; s == PESC_OK && i < p->n; i++)
+        if (!on_expert(&p->loras[i]))
+            p->loras[kept++] = p->loras[i];
+    if (s == PESC_OK) { /* there were as many or more: one for each expert */
+        memcpy(p->loras + kept, made, n * sizeof *made);
+        p->n = kept + n;
+    }
+    mem_free(made);
+    return s;
+}
+
+/* ---- adapter_config.json ---- */
+
 static bool has(const json_t *list, const char *text)
 {
     const json_t *v;
@@ -129,7 +280,21 @@ static bool has(const json_t *list, const char *text)
     return found;
 }
 
-pesc_status peft_join_describe(const peft *p, json_t *json)
+/* target_parameters, with the rank and alpha of what no pattern names. */
+static pesc_status describe_experts(const peft_stacks *q, json_t *json)
+{
+    json_t *list = json_array();
+    bool ok = list != NULL;
+    for (int32_t i = 0; ok && i < q->n; i++)
+        ok = json_array_append_new(list, json_string(q->parameters[i])) == 0;
+    ok = json_object_set_new(json, "target_parameters", list) == 0 && ok;
+    ok = json_object_set_new(json, "r", json_integer(q->rank)) == 0 && ok;
+    double alpha = (double)q->scale * (double)q->rank;
+    ok = json_object_set_new(json, "lora_alpha", json_real(alpha)) == 0 && ok;
+    return ok ? PESC_OK : fail_nomem("adapter_config.json", (size_t)q->n);
+}
+
+pesc_status peft_join_describe(const peft *p, const peft_stacks *stacks, json_t *json)
 {
     json_t *targets = json_array(), *ranks = json_object(), *alphas = json_object();
     bool ok = targets && ranks && alphas;
@@ -137,6 +302,8 @@ pesc_status peft_join_describe(const peft *p, json_t *json)
         const peft_lora *l = &p->loras[i];
         const char *dot = strrchr(l->module, '.'), *last = dot ? dot + 1 : l->module;
         double alpha = (double)l->scale * (double)l->a->ne[0];
+        if (l->stacked_rank)
+            continue;
         ok = json_object_set_new(ranks, l->module, json_integer(l->a->ne[0])) == 0 &&
              json_object_set_new(alphas, l->module, json_real(alpha)) == 0 &&
              (has(targets, last) || json_array_append_new(targets, json_string(last)) == 0);
@@ -145,5 +312,7 @@ pesc_status peft_join_describe(const peft *p, json_t *json)
     ok = json_object_set_new(json, "rank_pattern", ranks) == 0 && ok;
     ok = json_object_set_new(json, "alpha_pattern", alphas) == 0 && ok;
     ok = json_object_set_new(json, "use_rslora", json_false()) == 0 && ok;
-    return ok ? PESC_OK : fail_nomem("adapter_config.json", p->n);
+    if (!ok)
+        return fail_nomem("adapter_config.json", p->n);
+    return stacks->n ? describe_experts(stacks, json) : PESC_OK;
 }

@@ -65,6 +65,8 @@ static pesc_status read_settings(settings *s, const char *dir)
     return read_alpha(s, "lora_alpha", json_value(s->json, "lora_alpha"), &s->alpha);
 }
 
+static const char regular[] = "*+?()[]{}|$\\"; /* in a key: it is a regular expression */
+
 /* Whether a pattern's key names the module: its last parts, or with '^' all of it. */
 static bool names(const char *key, const char *module)
 {
@@ -85,7 +87,7 @@ static pesc_status pattern(const settings *s, const char *key, const char *modul
                     json_kind(map));
     json_object_foreach(map, name, v)
     {
-        if (strpbrk(name, "*+?()[]{}|$\\"))
+        if (strpbrk(name, regular))
             return fail(PESC_UNSUPPORTED,
                         "%s: %s: \"%s\" is a regular expression; pesc reads module names", s->file,
                         key, name);
@@ -137,12 +139,36 @@ static bool floating(const weight *w)
     return w->dt == DT_F32 || w->dt == DT_BF16 || w->dt == DT_F16 || w->dt == DT_F64;
 }
 
+/* Whether a pattern may be of this parameter of a module that PEFT has wrapped. */
+static bool has_pattern(const settings *s, const char *module, const char *parameter)
+{
+    static const char *const patterns[] = { "rank_pattern", "alpha_pattern" };
+    static const char wrapped[] = ".base_layer";
+    const char *dot = strrchr(parameter, '.'), *key;
+    char name[WEIGHTS_MAX_NAME];
+    size_t n = strlen(module);
+    bool found = false;
+    json_t *v;
+    while (n >= sizeof wrapped &&
+           strncmp(module + n - (sizeof wrapped - 1), wrapped, sizeof wrapped - 1) == 0)
+        n -= sizeof wrapped - 1;
+    snprintf(name, sizeof name, "%.*s.%s", (int)n, module, dot ? dot + 1 : parameter);
+    for (size_t i = 0; i < 2; i++)
+        json_object_foreach(json_object_get(s->json, patterns[i]), key, v)
+        {
+            found = found || strpbrk(key, regular) || names(key, name);
+        }
+    return found;
+}
+
 /* Of several experts at once: by target_parameters, with the rank of each. */
 static bool on_parameter(const settings *s, const peft_lora *l)
 {
-    bool given = json_array_size(json_object_get(s->json, "target_parameters")) > 0 &&
-                 !json_object_size(json_object_get(s->json, "rank_pattern")) &&
-                 !json_object_size(json_object_get(s->json, "alpha_pattern"));
+    const json_t *list = json_object_get(s->json, "target_parameters"), *v;
+    bool given = json_array_size(list) > 0;
+    size_t i;
+    json_array_foreach(list, i, v) given =
+        given && json_is_string(v) && !has_pattern(s, l->module, json_string_value(v));
     return given && l->a->nd == 2 && l->b->nd == 2 && !l->a->read && l->a->ne[0] == l->b->ne[1] &&
            l->a->ne[0] > s->r && l->a->ne[0] % s->r == 0;
 }

@@ -83,3 +83,24 @@ open(sys.argv[1], "wb").write(struct.pack("<Q", len(text)) + text + data)' "$1" 
     [ "$status" -ne 0 ]
     [[ $output == *"the experts of a layer differ in their LoRA, or some have none"* ]]
 }
+
+@test "LoRA on experts that files or transformers hold in one tensor: PEFT's target_parameters, and back" {
+    local golden=$BATS_TEST_DIRNAME/../golden f
+    echo '{"input_ids":[1,5,9,13,17,21],"labels":[1,5,9,13,17,21]}' > "$T/d.jsonl"
+    for f in qwen3_5_moe gpt_oss lfm2_moe; do
+        "$PESC" train "$golden/$f" -o "$T/run" --data "$T/d.jsonl" --method lora --lora-targets all,experts --lora-r 2 --lora-alpha 6 --steps 3 \
+            --lr 2e-2 --base-dtype f32 --overwrite -q
+        "$PESC" export "$T/run" --to peft -o "$T/peft" --overwrite -q # it compares the two
+        grep -q 'experts.gate_up_proj' "$T/peft/adapter_config.json"
+        grep -aq 'experts.base_layer.lora_A.weight' "$T/peft/adapter_model.safetensors"
+        if grep -aq 'experts.0.' "$T/peft/adapter_model.safetensors"; then return 1; fi
+        logits "$T/run" "$T/run.npy"
+        logits "$golden/$f" "$T/lora.npy" --lora "$T/peft"
+        cmp "$T/run.npy" "$T/lora.npy"
+    done
+    # a rank for one of the two parameters is not read as the rank of both
+    sed -i 's/"rank_pattern": {/"rank_pattern": {"feed_forward.experts.down_proj": 2,/' "$T/peft/adapter_config.json"
+    run logits "$golden/lfm2_moe" "$T/x.npy" --lora "$T/peft"
+    [ "$status" -ne 0 ]
+    [[ $output == *"feed_forward.experts"* ]]
+}
