@@ -218,7 +218,6 @@ const family hybrid_families[] = {
         .keys = { common_keys, delta_keys, qwen3_5_moe_keys, qwen3_next_keys },
         .tensors = { frame_tensors, delta_tensors, qwen3_next_tensors, expert_tensors,
                      qwen2_shared_tensors },
-        .fused = qwen_moe_fused,
         .chat = "chatml",
         .facts = { DELTA_FACTS, .delta_grouped = true, .sparse_shift = 1,
                    .moe = { .kind = EXPERT_FFN, .n_shared = 1, .shared_gate = true } },

@@ -131,8 +131,8 @@ const tensor_rule qwen2_shared_tensors[] = {
     { 0 },
 };
 
-/* Experts as transformers 5 holds them, where PEFT does not find those of files. */
-const fused_rule qwen_moe_fused[] = {
+/* Experts as transformers 5 holds them; PEFT does not find those of files beside shared ones. */
+static const fused_rule qwen2_moe_fused[] = {
     { "mlp.experts.gate_up_proj",
       { "mlp.experts.{e}.gate_proj.weight", "mlp.experts.{e}.up_proj.weight" },
       FUSED_UNWRITTEN },
@@ -235,7 +235,7 @@ const family mixture_families[] = {
         .causal = "Qwen2MoeForCausalLM",
         .keys = { common_keys, qwen2_keys, qwen_moe_keys, qwen2_moe_keys },
         .tensors = { frame_tensors, attention_tensors, expert_tensors, qwen2_shared_tensors },
-        .fused = qwen_moe_fused,
+        .fused = qwen2_moe_fused,
         .window = WINDOW_ALTERNATE,
         .chat = "chatml",
         .facts = { .sparse_shift = 1,

@@ -98,6 +98,5 @@ extern const config_key common_keys[], llama_keys[], qwen2_keys[], granite_keys[
 extern const tensor_rule frame_tensors[], attention_tensors[], qk_norm_tensors[],
     sandwich_tensors[], norm_after_tensors[], mla_tensors[], mixtral_tensors[], expert_tensors[],
     deepseek_shared_tensors[], qwen2_shared_tensors[];
-extern const fused_rule qwen_moe_fused[];
 
 #endif

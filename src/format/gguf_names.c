@@ -151,8 +151,8 @@ static const struct row {
     { "blk.#.ssm_norm", "model.layers.#.linear_attn.norm", ARCH_DELTAS, 0 },
     { "blk.#.ssm_out", "model.layers.#.linear_attn.out_proj", ARCH_DELTAS,
       NAME_VALUES | NAME_COLUMNS },
-    { "blk.#.ffn_gate_up_exps.weight", "model.layers.#.mlp.experts.gate_up_proj",
-      ARCH_QWEN35MOE | ARCH_QWEN3NEXT, NAME_BARE },
+    { "blk.#.ffn_gate_up_exps.weight", "model.layers.#.mlp.experts.gate_up_proj", ARCH_QWEN35MOE,
+      NAME_BARE },
     /* what most have */
     { "token_embd", "model.embed_tokens", ANY, 0 },
     { "output_norm", "model.norm", ANY, NAME_NORM },
