@@ -401,13 +401,32 @@ static pesc_status dir_tokenizer(pesc_tokenizer **out, const char *path)
     return s == PESC_NOMEM ? s : PESC_OK;
 }
 
+/* The vocabulary of the first Qwen and others, which lacks the rules that its code has. */
+static void notice_tiktoken(const char *dir)
+{
+    char **names;
+    size_t n;
+    if (io_list(dir, &names, &n) != PESC_OK)
+        return;
+    for (size_t i = 0; i < n; i++)
+        if (str_ends(names[i], ".tiktoken"))
+            log_notice("%s/%s: is not read as a tokenizer; put a tokenizer.json of the model "
+                       "beside it, or give the model as a GGUF file, which has one",
+                       dir, names[i]);
+    io_list_free(names, n);
+}
+
 pesc_status hfdir_tokenizer(pesc_tokenizer **out, const char *path)
 {
     bool gguf_file = false;
     gguf *g = NULL;
     *out = NULL;
-    if (io_kind_of(path) == IO_DIR)
-        return dir_tokenizer(out, path);
+    if (io_kind_of(path) == IO_DIR) {
+        TRY(dir_tokenizer(out, path));
+        if (!*out)
+            notice_tiktoken(path);
+        return PESC_OK;
+    }
     TRY(gguf_is(path, &gguf_file));
     if (!gguf_file)
         return tokenizer_open_file(out, path);

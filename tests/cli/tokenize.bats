@@ -85,3 +85,11 @@ setup_file() { make_model; }
     run bash -c "'$PESC' tokenize '$D/model' '$BATS_TEST_TMPDIR/long' | head -c 4"
     [ "$output" = "120 " ]
 }
+
+@test "tokenize: a .tiktoken file is named with what to do" {
+    mkdir "$BATS_TEST_TMPDIR/qwen"
+    printf 'IQ== 0\nIg== 1\n' > "$BATS_TEST_TMPDIR/qwen/qwen.tiktoken"
+    pesc tokenize "$BATS_TEST_TMPDIR/qwen" < /dev/null
+    [ "$status" = 3 ]
+    [[ $stderr == *"/qwen.tiktoken: is not read as a tokenizer; put a tokenizer.json of the model beside it, or give the model as a GGUF file, which has one"* ]]
+}
