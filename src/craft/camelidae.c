@@ -166,17 +166,19 @@ pesc_status camelidae_configure(target_model *p, const camelidae_size *size, boo
             return PESC_OK;
         }
     }
+    const bool opens = hfadapters_has(f->model_type);
     if (published)
         return fail(PESC_UNSUPPORTED,
                     "%s: no published layout of models with adapters has a place for its %s (a %s "
-                    "model); --to hf writes it for transformers",
-                    p->from.path, differs, f->name);
+                    "model); %s",
+                    p->from.path, differs, f->name,
+                    opens ? "--to hf writes it for transformers" : "pesc runs it as it is");
     p->plan.bare_experts = false;
     TRY(begin_config(p, size));
     json_object_del(p->json, "auto_map");
     log_notice("%s: no published layout of models with adapters has a place for its %s (a %s "
-               "model): only pesc opens the result with its adapters, and transformers after pesc "
-               "export --to hf",
-               p->from.path, differs, f->name);
+               "model): only pesc opens the result with its adapters%s",
+               p->from.path, differs, f->name,
+               opens ? ", and transformers after pesc export --to hf" : "");
     return target_read_same(p);
 }

@@ -35,6 +35,11 @@ static const struct layout *layout_of(const char *model_type)
     return NULL;
 }
 
+bool hfadapters_has(const char *model_type)
+{
+    return layout_of(model_type) != NULL;
+}
+
 static pesc_status set_names(json_t *json, const struct layout *l)
 {
     char causal[64];

@@ -5,6 +5,9 @@
 
 #include "craft/target.h"
 
+/* Whether the modelling file has classes for adapters on models of this type. */
+bool hfadapters_has(const char *model_type);
+
 /* Configures the target, which will write the modelling file too. */
 pesc_status hfadapters_configure(target_model *p);
 

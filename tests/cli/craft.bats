@@ -234,6 +234,10 @@ PY
     has '^experts      4, top 2, adapters of 8 with silu, scaled by 1, router softmax-before, in 1 of 2 layers$'
     pesc export "$out" --to camelidae -o "$out.2"
     fails 3 "$out: no published layout of models with adapters has a place for its adapter_act (a llama model); --to hf writes it for transformers"
+    pesc craft "$BATS_TEST_DIRNAME/../golden/lfm2" -o "$BATS_TEST_TMPDIR/lfm2" --experts 2 --adapter-dim 4
+    [[ $stderr == *"(a lfm2 model): only pesc opens the result with its adapters" ]]
+    pesc export "$BATS_TEST_TMPDIR/lfm2" --to camelidae -o "$BATS_TEST_TMPDIR/cam"
+    [[ $stderr == *"(a lfm2 model); pesc runs it as it is" ]]
     pesc export "$out" --to hf -o "$out.3"
     [ "$status" = 0 ]
     pesc info "$out.3" --json
