@@ -184,7 +184,7 @@ TARGET static void pack_panel_split(mm_element *dst, const mm_operand *x, mm_for
         pack_panel_grouped(PARTIALS, dst, x, format, block);
 }
 
-#if MANY_REGISTERS /* else the micro-kernel reads rows in order (tile_partial_sum) */
+#if MANY_REGISTERS
 /* Groups a row of elements by partial sum, n elements each. */
 INLINE void group_row(mm_element *dst, const mm_element *row, int64_t n)
 {
@@ -210,5 +210,12 @@ TARGET static void pack_rows_split(mm_element *dst, const mm_operand *x, mm_form
         memcpy(row, dst + i * MM_KC, (size_t)n * sizeof *row);
         group_row(dst + i * MM_KC, row, n / PARTIALS);
     }
+}
+#else
+/* The micro-kernel reads rows in order (tile_partial_sum). */
+TARGET static void pack_rows_split(mm_element *dst, const mm_operand *x, mm_format format,
+                                   mm_block block)
+{
+    pack_few_rows(dst, x, format, block);
 }
 #endif
