@@ -100,13 +100,16 @@ static pesc_status add_group(opening *o, const registry_group *g)
     return PESC_OK;
 }
 
-/* The tasks of a file given by its path are those that it defines, all of them. */
+/* The tasks of a file given by its path are those that it defines and those of its groups. */
 static pesc_status add_file_tasks(opening *o, const char *file)
 {
     const task_registry *r = &o->t->registry;
     for (size_t i = 0; i < r->n_tasks; i++)
         if (strcmp(r->tasks[i]->file, file) == 0)
             TRY(add_task(o, r->tasks[i]));
+    for (size_t i = 0; i < r->n_groups; i++)
+        if (strcmp(r->groups[i].file, file) == 0)
+            TRY(add_group(o, &r->groups[i]));
     return PESC_OK;
 }
 

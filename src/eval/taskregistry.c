@@ -84,7 +84,8 @@ static pesc_status add_group(task_registry *r, const json_t *v, const char *file
         return fail_nomem("a group", sizeof *grown);
     r->groups = grown;
     r->groups[r->n_groups++] = g;
-    return PESC_OK;
+    grown[r->n_groups - 1].file = mem_strdup(file);
+    return grown[r->n_groups - 1].file ? PESC_OK : fail_nomem("a group", strlen(file));
 }
 
 static pesc_status add_file(task_registry *r, const json_t *json, const char *file)
@@ -138,6 +139,8 @@ void registry_free(task_registry *r)
 {
     for (size_t i = 0; i < r->n_tasks; i++)
         taskdef_close(r->tasks[i]);
+    for (size_t i = 0; i < r->n_groups; i++)
+        mem_free(r->groups[i].file);
     mem_free(r->tasks);
     mem_free(r->groups);
     json_decref(r->files);

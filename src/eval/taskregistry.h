@@ -12,6 +12,7 @@
 typedef struct registry_group {
     const char *name;
     const char *parent; /* NULL: none */
+    char *file;         /* that defines it */
     double version;
     const json_t *members; /* NULL: the tasks and groups that name it */
 } registry_group;

@@ -220,6 +220,14 @@ PY
     refute grep -q 'not shown' <<< "$output"
 }
 
+@test "eval tasks: a file of groups alone stands for their tasks" {
+    echo '{"groups": [{"group": "mine", "members": ["arc_easy", "gsm8k"]}]}' > "$BATS_TEST_TMPDIR/mine.json"
+    evaluate --tasks arc_easy,gsm8k --shots 0 --limit 2 -q
+    local want=$output
+    evaluate --tasks "$BATS_TEST_TMPDIR/mine.json" --shots 0 --limit 2 -q
+    gives "$want"
+}
+
 @test "eval tasks: the list, and what is missing" {
     pesc eval --list --data-dir "$D/bench"
     [ "$status" = 0 ]
