@@ -167,6 +167,13 @@ static void unknown_characters(void **state)
     encode(&m, "a?b", 3, "2"); /* it vanishes, and its neighbours meet */
     encode(&m, "????????????????????????????????????????a??b", 44, "2");
     close_model(&m);
+    model fused = { 0 }; /* a run is one before it is merged with what follows */
+    fused.spec.unk = token(&fused, "<unk>");
+    fused.spec.fuse_unk = true;
+    merge(&fused, "<unk>", "a"); /* 0 1 -> 2 */
+    open_model(&fused);
+    encode(&fused, "??a", 3, "2");
+    close_model(&fused);
 }
 
 static void byte_fallback(void **state)

@@ -275,6 +275,36 @@ static void logits_of_other_tokens_are_excluded(void **state)
     mem_free(logits);
 }
 
+/* What a grammar allows first: the byte "<" that the token's name begins with, and the token. */
+static void check_first(pesc_grammar_kind kind, const char *text, int32_t id, bool byte, bool token)
+{
+    grammar *g;
+    matcher *m;
+    float *logits = mem_zalloc((size_t)words.p->vocab, sizeof *logits);
+    assert_non_null(logits);
+    must(open_grammar(&g, kind, text));
+    must(matcher_open(&m, g));
+    assert_true(matcher_exclude(m, NULL, 0, NULL, 0, logits));
+    assert_int_equal(!isinf(logits['<']), byte);
+    assert_int_equal(!isinf(logits[id]), token);
+    matcher_close(m);
+    grammar_close(g);
+    mem_free(logits);
+}
+
+static void no_text_spells_a_control_token(void **state)
+{
+    (void)state;
+    char text[64];
+    int32_t id = words.p->vocab - 1;
+    while (!tokenizer_is_special(words.tok, id))
+        id--;
+    snprintf(text, sizeof text, "root ::= <[%d]> \"a\"", (int)id);
+    check_first(PESC_GRAMMAR_REGEX, "<\\|call\\|>", id, true, false);
+    check_first(PESC_GRAMMAR_GBNF, "root ::= \"<|call|>\"", id, true, false);
+    check_first(PESC_GRAMMAR_GBNF, text, id, false, true);
+}
+
 /* A vocabulary that lacks bytes cannot write every text. */
 static void a_dead_end_is_reported(void **state)
 {
@@ -487,6 +517,7 @@ int main(void)
         cmocka_unit_test(what_is_not_supported_is_named),
         cmocka_unit_test(masks_have_the_tokens_that_may_follow),
         cmocka_unit_test(logits_of_other_tokens_are_excluded),
+        cmocka_unit_test(no_text_spells_a_control_token),
         cmocka_unit_test(a_dead_end_is_reported),
         cmocka_unit_test(hostile_sources_are_bounded),
         cmocka_unit_test(every_allocation_may_fail),
