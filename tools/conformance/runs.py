@@ -244,7 +244,7 @@ class Case:
         model = hf.AutoModelForCausalLM.from_pretrained(self.base, dtype=torch.float32, attn_implementation="eager")
         if held == "bf16":
             for name, p in model.named_parameters():
-                if p.ndim > 1 and not name.endswith("mlp.gate.weight"):  # routers are held in f32
+                if p.ndim > 1 and not name.endswith(("mlp.gate.weight", "shared_expert_gate.weight")):  # held in f32
                     p.data = p.data.bfloat16().float()
         self.near("peft = run, in peft", self.want, self.hf_logits(peft.PeftModel.from_pretrained(model, out)), written)
 
