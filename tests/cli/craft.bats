@@ -189,7 +189,7 @@ craft() { pesc craft "$D/model" -o "$BATS_TEST_TMPDIR/out" --experts 4 --adapter
     craft --experts 0
     fails 2 "experts: found 0, expected at least 1"
     craft --kind sparse
-    fails 2 'craft: --kind: found "sparse", expected pesc or upcycle'
+    fails 2 'craft: --kind: found "sparse", expected pesc, upcycle or molora'
     pesc craft "$D/none" -o "$BATS_TEST_TMPDIR/out"
     fails 3 "$D/none: there is no such file or directory"
     pesc craft "$D/tok" -o "$BATS_TEST_TMPDIR/out"
