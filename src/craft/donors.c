@@ -1,6 +1,7 @@
 #include "craft/donors.h"
 
 #include "arch/bind.h"
+#include "arch/fused.h"
 #include "base/log.h"
 #include "base/mem.h"
 
@@ -47,7 +48,7 @@ static pesc_status open_one(donor *d, const source_model *base)
     TRY(check_kind(d));
     TRY(check_tensors(d, base));
     TRY(hfdir_lora(d->from.dir, NULL, &lora_dir));
-    return lora_dir ? peft_open(&d->lora, lora_dir) : PESC_OK;
+    return lora_dir ? fused_open_lora(&d->lora, lora_dir, &d->from.cfg) : PESC_OK;
 }
 
 pesc_status donors_open(donors *d, const char *paths, const source_model *base)

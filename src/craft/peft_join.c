@@ -104,10 +104,37 @@ static pesc_status join(peft *p, const fused_layout *l, const parts *q)
     return PESC_OK;
 }
 
+/* What is joined fits its linears, and the experts of a layer have LoRAs of one rank and scale, if
+ * any. */
+static pesc_status check_fit(const peft *p, const config *c)
+{
+    const peft_lora *first = NULL;
+    for (slot s = slot_first(); slot_next(c, &s);) {
+        bool expert = s.expert >= 0 && s.nd == 2;
+        if (!str_ends(s.name, ".weight") || !(expert || s.rule->flags & RULE_LINEAR))
+            continue;
+        const peft_lora *own = find(p, &s);
+        if (own)
+            TRY(peft_check_fit(p, own, s.ne));
+        if (!expert)
+            continue;
+        first = s.expert == 0 ? own : first;
+        bool even = own && first ? own->a->ne[0] == first->a->ne[0] && own->scale == first->scale
+                                 : own == first;
+        if (!even)
+            return fail(PESC_UNSUPPORTED,
+                        "%s: the experts of a layer differ in their LoRA, %s from the first; "
+                        "expected one rank and scale for all of them, or none",
+                        p->dir, s.name);
+    }
+    return PESC_OK;
+}
+
 pesc_status peft_join(peft *p, const config *c, bool *joined)
 {
     fused_layout l;
     *joined = false;
+    TRY(check_fit(p, c));
     for (int32_t layer = 0; c->fam->fused && layer < c->n_layers; layer++)
         for (const fused_rule *r = c->fam->fused; r->name; r++) {
             if (!fused_layout_of(&l, c, r, layer) || !fused_takes_lora(&l))

@@ -98,6 +98,43 @@ open(sys.argv[1], "wb").write(struct.pack("<Q", len(text)) + text + data)' "$1" 
         logits "$golden/$f" "$T/lora.npy" --lora "$T/peft"
         cmp "$T/run.npy" "$T/lora.npy"
     done
+    # adapters whose experts do not fit their linears, or differ, are refused before anything is joined
+    "$PESC" train "$golden/qwen2_moe" -o "$T/run" --data "$T/d.jsonl" --method lora --lora-targets experts --lora-r 2 --steps 1 --overwrite -q
+    local what
+    for what in wide tall none; do
+        cp -r "$T/run/latest/" "$T/$what"
+        python3 - "$T/$what/adapter_model.safetensors" "$what" <<'PY'
+import json, struct, sys
+raw = open(sys.argv[1], "rb").read()
+n = struct.unpack("<Q", raw[:8])[0]
+head, body = json.loads(raw[8:8 + n]), raw[8 + n:]
+for key in [k for k in head if ".layers.0." in k and ".experts.3.down_proj." in k]:
+    shape, part = head[key]["shape"], key.rsplit(".", 2)[1]
+    if sys.argv[2] == "none":
+        del head[key]
+        continue
+    if sys.argv[2] == "wide" and part == "lora_A":
+        shape[1] = 200000
+    if sys.argv[2] == "tall":
+        shape[part != "lora_A"] = 4096
+    at = len(body)
+    body += bytes(4 * shape[0] * shape[1])
+    head[key] = {"dtype": "F32", "shape": shape, "data_offsets": [at, len(body)]}
+order = sorted((v["data_offsets"], k) for k, v in head.items() if k != "__metadata__")
+out, data = {}, b""
+for (a, b), key in order:
+    out[key] = {**head[key], "data_offsets": [len(data), len(data) + b - a]}
+    data += body[a:b]
+text = json.dumps(out).encode()
+text += b" " * (-len(text) % 8)
+open(sys.argv[1], "wb").write(struct.pack("<Q", len(text)) + text + data)
+PY
+        run "$PESC" export "$golden/qwen2_moe" --lora "$T/$what" --to peft -o "$T/out" --check false -q
+        echo "$output"
+        [ "$status" -eq 2 ] || [ "$status" -eq 3 ]
+        [[ $output == *"does not fit its linear"* || $output == *"the experts of a layer differ in their LoRA"* || $output == *"rank"* ]]
+        [ ! -e "$T/out" ]
+    done
     # a rank for one of the two parameters is not read as the rank of both
     sed -i 's/"rank_pattern": {/"rank_pattern": {"feed_forward.experts.down_proj": 2,/' "$T/peft/adapter_config.json"
     run logits "$golden/lfm2_moe" "$T/x.npy" --lora "$T/peft"
