@@ -11,6 +11,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
+#include <termios.h>
+#include <unistd.h>
 
 typedef struct chat {
     const options *o;
@@ -19,7 +22,8 @@ typedef struct chat {
     line_input *lines;
     dialog talk;
     bool thinks, says; /* what is shown is a thought; there was content */
-    bool done;
+    bool done;         /* the input has ended */
+    bool stopped;      /* Ctrl-C ended the turn */
 } chat;
 
 /* ---- what the model says ---- */
@@ -52,6 +56,7 @@ static pesc_status speak(chat *c)
     else if (st == PESC_OK && (c->says || !json_object_get(turn, "tool_calls")))
         putchar('\n');
     fflush(stdout);
+    c->stopped = st == PESC_OK && strcmp(g.finish, "stopped") == 0;
     if (st == PESC_OK)
         st = dialog_add(&c->talk, turn);
     bool full = strcmp(g.finish, "length") == 0 && (int64_t)g.n_ids < c->talk.sampling.max_tokens;
@@ -78,11 +83,14 @@ static bool allows(chat *c, const char *name, const char *program, const char *a
     snprintf(question, sizeof question, "run %.160s? [y/N] ", program);
     if (!line_is_terminal(c->lines))
         fputs(question, stderr);
+    else
+        tcflush(STDIN_FILENO, TCIFLUSH); /* what was typed before is no answer */
     line_event e = line_read(c->lines, question, &text);
     if (!line_is_terminal(c->lines))
         fputc('\n', stderr);
     c->done = c->done || e == LINE_END;
-    return e == LINE_TEXT && (text[0] == 'y' || text[0] == 'Y');
+    c->stopped = c->stopped || e == LINE_INTERRUPT;
+    return e == LINE_TEXT && (strcasecmp(text, "y") == 0 || strcasecmp(text, "yes") == 0);
 }
 
 /* Answers one call; what goes wrong with it is told to the model. */
@@ -119,9 +127,9 @@ static pesc_status answer(chat *c)
         TRY(speak(c));
         const json_t *turn = json_array_get(c->talk.messages, dialog_size(&c->talk) - 1);
         const json_t *calls = json_object_get(turn, "tool_calls");
-        for (size_t i = 0; i < json_array_size(calls); i++)
+        for (size_t i = 0; !c->stopped && i < json_array_size(calls); i++)
             TRY(answer_call(c, json_array_get(calls, i)));
-        if (json_array_size(calls) == 0 || c->done)
+        if (json_array_size(calls) == 0 || c->done || c->stopped)
             return PESC_OK;
     }
 }

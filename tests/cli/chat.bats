@@ -206,6 +206,11 @@ PY
     pesc chat caller --tool add=./add <<< 'sum'
     [ "$status" = 0 ]
     [ -z "$output" ]
+    pesc chat caller --tool add=./add <<< $'sum\nyou must not\n/save talk.json' # only y and yes are yes
+    grep -q '"content": "error: the user does not allow this call"' talk.json
+    printf '#!/bin/sh\nprintf "a\\0b"\n' > add
+    pesc chat caller --tool add=./add <<< $'sum\nYes\n/save talk.json'
+    grep -q '"content": "error: the output of the tool is not UTF-8 text"' talk.json
     printf '#!/bin/sh\necho so far\nexit 3\n' > add
     pesc chat caller --tool add=./add <<< $'sum\ny\n/save talk.json'
     grep -q '"content": "so far\\n\\nerror: the tool ended with status 3"' talk.json

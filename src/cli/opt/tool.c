@@ -124,8 +124,18 @@ static pid_t start(const char *program, int in, int out)
     _exit(127);
 }
 
-/* Reads to the end; what is beyond MOST bytes is read and dropped. *stopped: Ctrl-C ended it. */
-static size_t read_result(int from, char *to, bool *stopped)
+/* Without the beginning of a character at the end. */
+static size_t whole(const char *text, size_t n)
+{
+    size_t at = n, least = n > 4 ? n - 4 : 0;
+    while (at > least && ((unsigned char)text[at - 1] & 0xc0) == 0x80)
+        at--;
+    return at > least && (unsigned char)text[at - 1] >= 0xc0 ? at - 1 : n;
+}
+
+/* Reads to the end; of more than MOST bytes what is beyond is read and dropped, *cut then, at the
+ * end of a character. *stopped: Ctrl-C ended it. */
+static size_t read_result(int from, char *to, bool *cut, bool *stopped)
 {
     char beyond[4096];
     size_t n = 0;
@@ -134,20 +144,26 @@ static size_t read_result(int from, char *to, bool *stopped)
         ssize_t got = read(from, full ? beyond : to + n, full ? sizeof beyond : MOST - n);
         *stopped = *stopped || line_interrupted();
         if (got == 0 || *stopped || (got < 0 && errno != EINTR))
-            return n;
+            return *cut ? whole(to, n) : n;
+        *cut = *cut || (full && got > 0);
         n += !full && got > 0 ? (size_t)got : 0;
     }
 }
 
 /* Adds how the program ended to what it wrote. Text that is not UTF-8 is no result. */
-static void add_end(char *result, size_t n, int status)
+static void add_end(char *result, size_t n, bool cut, int status)
 {
     static const char no_text[] = "error: the output of the tool is not UTF-8 text";
-    json_t *text = json_stringn(result, n);
+    static const char rest[] = "\n(the output was cut here, after 1 MiB)";
     char end[80] = "";
-    if (!text)
-        memcpy(result, no_text, n = sizeof no_text - 1);
+    json_t *text = memchr(result, 0, n) ? NULL : json_stringn(result, n);
     json_decref(text);
+    if (!text) {
+        memcpy(result, no_text, n = sizeof no_text - 1);
+    } else if (cut) {
+        memcpy(result + n, rest, sizeof rest - 1);
+        n += sizeof rest - 1;
+    }
     if (WIFSIGNALED(status))
         snprintf(end, sizeof end, "%serror: the tool was ended by signal %d", n ? "\n" : "",
                  WTERMSIG(status));
@@ -162,8 +178,8 @@ static void add_end(char *result, size_t n, int status)
 pesc_status tool_run(const char *program, const char *arguments, char **result)
 {
     int in = arguments_file(arguments), out[2] = { -1, -1 }, status = 0;
-    bool stopped = false;
-    *result = malloc(MOST + 128);
+    bool stopped = false, cut = false;
+    *result = malloc(MOST + 256);
     pid_t child = -1;
     if (*result && in >= 0 && pipe2(out, O_CLOEXEC) == 0)
         child = start(program, in, out[1]);
@@ -175,12 +191,15 @@ pesc_status tool_run(const char *program, const char *arguments, char **result)
     if (out[1] >= 0)
         close(out[1]);
     if (child > 0) {
-        size_t n = read_result(out[0], *result, &stopped);
+        size_t n = read_result(out[0], *result, &cut, &stopped);
         if (stopped)
             kill(child, SIGTERM);
         while (waitpid(child, &status, 0) < 0 && errno == EINTR)
-            continue;
-        add_end(*result, n, status);
+            if (line_interrupted()) { /* again: it does not end by itself */
+                kill(child, stopped ? SIGKILL : SIGTERM);
+                stopped = true;
+            }
+        add_end(*result, n, cut, status);
     }
     if (out[0] >= 0)
         close(out[0]);
