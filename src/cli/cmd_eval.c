@@ -376,7 +376,6 @@ static pesc_status write_results(const options *o, const result *results, size_t
 {
     char path[PATH_MAX];
     TRY(results_path(o, path, sizeof path));
-    (void)mkdir(o->output, 0777); /* it may be there */
     FILE *f = fopen(path, "wx");
     bool fine = f != NULL;
     if (f) {
@@ -385,6 +384,8 @@ static pesc_status write_results(const options *o, const result *results, size_t
         out_json_to(NULL);
         fine = !ferror(f);
         fine = fclose(f) == 0 && fine;
+        if (!fine)
+            unlink(path);
     }
     return fine ? PESC_OK : out_fail(PESC_DISK, "%s: cannot be written: %s", path, strerror(errno));
 }
@@ -400,10 +401,10 @@ static pesc_status eval_records(const options *o, const words *w, pesc_comm *all
         st = eval_model(&one, w, all, results + i * w->n_files);
     }
     bool leads = pesc_comm_rank(all) == 0;
-    if (st == PESC_OK && o->output && leads)
-        st = write_results(o, results, w->n_files);
     if (st == PESC_OK && o->json && leads)
         json_results(o, results, w->n_files);
+    if (st == PESC_OK && o->output && leads)
+        st = write_results(o, results, w->n_files);
     for (size_t i = 0; st == PESC_OK && !o->json && leads && o->n_models > 1 && i < w->n_files; i++)
         print_models(o, results, w->n_files, i);
     for (size_t i = 0; results && i < n; i++)
@@ -438,7 +439,10 @@ static pesc_status check_output(const options *o, const words *w)
     if (!o->output || !w->n_files)
         return PESC_OK;
     TRY(results_path(o, path, sizeof path));
-    return access(path, F_OK) != 0
+    bool there = mkdir(o->output, 0777) == 0 || errno == EEXIST;
+    if (!there || access(o->output, W_OK | X_OK) != 0)
+        return out_fail(PESC_DISK, "%s: cannot be written: %s", o->output, strerror(errno));
+    return access(path, F_OK) != 0 && errno == ENOENT
                ? PESC_OK
                : out_fail(PESC_USAGE, "%s: exists already; give another -o, or remove it", path);
 }
