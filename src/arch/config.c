@@ -336,6 +336,18 @@ static pesc_status read_added_bias(config *c, json_where w)
 
 /* ---- agreement ---- */
 
+/* What attention's kernels hold of a row. */
+static pesc_status check_widths(const config *c, const char *file)
+{
+    enum { MOST = 2048 };
+    int32_t most = config_qk_dim(c) > config_v_dim(c) ? config_qk_dim(c) : config_v_dim(c);
+    most = c->full_head_dim > most ? c->full_head_dim : most;
+    return most <= MOST ? PESC_OK
+                        : fail(PESC_UNSUPPORTED,
+                               "%s: heads of %d numbers; pesc computes heads of at most %d", file,
+                               most, MOST);
+}
+
 static pesc_status check_heads(config *c, const char *file)
 {
     if (!c->n_kv_heads)
@@ -517,6 +529,7 @@ static pesc_status read_all(config *c, const config_source *src)
     TRY(check(c, w));
     TRY(mixers_read(c, w));
     TRY(layer_kinds_read(c, w));
+    TRY(check_widths(c, w.file));
     TRY(check_ffn(c, w));
     notice_ignored(c, w);
     return src->ws ? fused_split(c, src->ws) : PESC_OK;

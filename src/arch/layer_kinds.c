@@ -2,6 +2,7 @@
 
 #include "arch/family.h"
 #include "base/mem.h"
+#include "base/str.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -84,8 +85,35 @@ static pesc_status read_layer_heads(const config *c, json_where w, int32_t layer
     return PESC_OK;
 }
 
+/* Names layers of this model, and of them nothing but what read_layer_heads() takes. */
+static pesc_status check_per_layer(const config *c, json_where w)
+{
+    json_t *all = json_object_get(w.object, "per_layer_config"), *own, *v;
+    const char *layer, *key;
+    if (!json_is_object(all))
+        return fail(PESC_FORMAT, "%s: per_layer_config: found %s, expected an object", w.file,
+                    json_kind(all));
+    json_object_foreach(all, layer, own)
+    {
+        long long n;
+        if (!str_to_i64(layer, 0, c->n_layers - 1, &n))
+            return fail(PESC_FORMAT, "%s: per_layer_config: found layer \"%.20s\" of %d", w.file,
+                        layer, c->n_layers);
+        json_object_foreach(own, key, v)
+        {
+            if (strcmp(key, "head_dim") != 0 && strcmp(key, "num_key_value_heads") != 0)
+                return fail(PESC_UNSUPPORTED,
+                            "%s: per_layer_config: layer %s has %.40s, which pesc reads of the "
+                            "whole model alone",
+                            w.file, layer, key);
+        }
+    }
+    return PESC_OK;
+}
+
 static pesc_status read_per_layer(config *c, json_where w)
 {
+    TRY(check_per_layer(c, w));
     const head_shape usual = { c->head_dim, c->head_dim, c->n_kv_heads };
     bool any = false;
     for (int32_t i = 0; i < c->n_layers; i++) {
