@@ -16,14 +16,16 @@ static bool rename_types(json_t *schema, bool names)
                                             { "float", "number" },
                                             { "tuple", "array" } };
     const char *type = names ? NULL : json_string_value(json_object_get(schema, "type"));
-    const char *key;
+    const char *key, *other = NULL;
     json_t *v;
     size_t i;
-    bool good = true;
+    bool good = true, any = type && strcmp(type, "any") == 0;
     for (i = 0; type && i < sizeof types / sizeof *types; i++)
         if (strcmp(type, types[i][0]) == 0)
-            good = json_object_set_new(schema, "type", json_string(types[i][1])) == 0;
-    if (type && strcmp(type, "any") == 0)
+            other = types[i][1];
+    if (other) /* ends `type` */
+        good = json_object_set_new(schema, "type", json_string(other)) == 0;
+    if (any)
         json_object_del(schema, "type");
     json_object_foreach(schema, key, v)
     {
