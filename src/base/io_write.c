@@ -173,7 +173,8 @@ pesc_status io_publish(io_writer *w)
 {
     const char *doing = "flushed to disk";
     int err = io_flush(w->fd);
-    int locked = w->temp ? dup(w->fd) : -1; /* until it has its name, against io_sweep */
+    /* until it has its name, against io_sweep */
+    int locked = w->temp ? fcntl(w->fd, F_DUPFD_CLOEXEC, 0) : -1;
     if (!err) {
         doing = "closed";
         err = fault_check(FAULT_CLOSE, NULL);

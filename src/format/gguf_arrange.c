@@ -46,8 +46,12 @@ static pesc_status read_arranged(const weight *w, int64_t first, int64_t n, floa
         at -= from == &s->b ? s->a.ne[0] : 0;
         TRY(weights_read_f32(from, at * cols + col, take, out + done));
     }
-    for (int64_t i = 0; s->decay && i < n; i++)
+    for (int64_t i = 0; s->decay && i < n; i++) {
+        if (!(out[i] < 0))
+            return fail(PESC_FORMAT, "%s: tensor %s: found %g, expected decays below 0", s->a.file,
+                        s->a.name, (double)out[i]);
         out[i] = logf(-out[i]);
+    }
     return PESC_OK;
 }
 

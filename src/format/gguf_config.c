@@ -135,9 +135,9 @@ static pesc_status kv_heads(const gguf *g, const char *key, int64_t n_layers, in
     if (!each)
         return fail_nomem(g->path, (size_t)n_layers * sizeof *each);
     pesc_status s = gguf_get_layers(g, key, n_layers, each);
-    *out = 1;
+    *out = 0;
     for (int64_t i = 0; s == PESC_OK && i < n_layers; i++) {
-        bool other = each[i] && *out != 1 && each[i] != *out;
+        bool other = each[i] && *out && each[i] != *out;
         if (each[i] < 0 || each[i] > INT32_MAX || other)
             s = fail(PESC_UNSUPPORTED,
                      "%s: %s: layer %lld has %lld heads; pesc reads models whose layers have 0, or "
@@ -145,6 +145,7 @@ static pesc_status kv_heads(const gguf *g, const char *key, int64_t n_layers, in
                      g->path, key, (long long)i, (long long)each[i]);
         *out = each[i] ? each[i] : *out;
     }
+    *out = *out ? *out : 1;
     mem_free(each);
     return s;
 }

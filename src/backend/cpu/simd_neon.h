@@ -69,14 +69,6 @@ INLINE void store_elements(mm_element *at, vec x)
     vst1q_u32(at + 4, x.part[1]);
 }
 
-/* Its first n. */
-INLINE void store_some_elements(mm_element *at, vec x, int64_t n)
-{
-    mm_element all[VECTOR];
-    store_elements(all, x);
-    memcpy(at, all, (size_t)num_min(n, VECTOR) * sizeof *at);
-}
-
 /* sum + x y. */
 INLINE vecf multiply_elements(vecf sum, vec x, vec y)
 {

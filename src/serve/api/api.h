@@ -19,7 +19,6 @@ enum {
     API_MAX_CHOICES = 128,
     API_MAX_TOP = 20,
     API_MAX_TOOLS = 1024,
-    API_MAX_NAME = 128, /* bytes of the name of a tool */
 };
 
 typedef enum api_endpoint {

@@ -259,10 +259,12 @@ static bool set_thinking(rewriting *w, const json_t *v)
         return dialect_refuse(w, "thinking",
                               "thinking: found \"%.40s\", expected enabled, disabled or adaptive",
                               type);
-    json_t *budget = json_object_get(v, "budget_tokens");
+    json_t *budget = on ? json_object_get(v, "budget_tokens") : NULL;
+    if (budget && (!json_is_integer(budget) || json_integer_value(budget) < 1))
+        return dialect_refuse(w, "thinking",
+                              "thinking: budget_tokens: expected a number of tokens");
     return dialect_set(w, w->to, "enable_thinking", json_boolean(on)) &&
-           (!on || !json_is_integer(budget) ||
-            dialect_set(w, w->to, "thinking_token_budget", json_incref(budget)));
+           (!budget || dialect_set(w, w->to, "thinking_token_budget", json_incref(budget)));
 }
 
 static bool set_output(rewriting *w, const json_t *v)
