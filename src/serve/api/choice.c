@@ -118,10 +118,12 @@ pesc_status choice_token(choice *c, int32_t id, bool *more)
         return PESC_OK;
     bool thought = chat_turn_thinks(c->turn);
     TRY(answer_tell(&c->answer, c->turn));
-    if (chat_turn_thinks(c->turn))
+    if (chat_turn_thinks(c->turn)) {
         c->thought_tokens++;
-    else if (thought)
+    } else if (thought) {
         c->content_at = c->answer.n;
+        c->terms.thought.n_end = 0; /* ended by whatever tokens spell it: no budget is left over */
+    }
     return PESC_OK;
 }
 
