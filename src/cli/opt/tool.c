@@ -124,17 +124,8 @@ static pid_t start(const char *program, int in, int out)
     _exit(127);
 }
 
-/* Without the beginning of a character at the end. */
-static size_t whole(const char *text, size_t n)
-{
-    size_t at = n, least = n > 4 ? n - 4 : 0;
-    while (at > least && ((unsigned char)text[at - 1] & 0xc0) == 0x80)
-        at--;
-    return at > least && (unsigned char)text[at - 1] >= 0xc0 ? at - 1 : n;
-}
-
-/* Reads to the end; of more than MOST bytes what is beyond is read and dropped, *cut then, at the
- * end of a character. *stopped: Ctrl-C ended it. */
+/* Reads to the end; what is beyond MOST bytes is read and dropped, *cut then. *stopped: Ctrl-C
+ * ended it. */
 static size_t read_result(int from, char *to, bool *cut, bool *stopped)
 {
     char beyond[4096];
@@ -144,10 +135,18 @@ static size_t read_result(int from, char *to, bool *cut, bool *stopped)
         ssize_t got = read(from, full ? beyond : to + n, full ? sizeof beyond : MOST - n);
         *stopped = *stopped || line_interrupted();
         if (got == 0 || *stopped || (got < 0 && errno != EINTR))
-            return *cut ? whole(to, n) : n;
+            return n;
         *cut = *cut || (full && got > 0);
         n += !full && got > 0 ? (size_t)got : 0;
     }
+}
+
+static bool is_text(const char *bytes, size_t n)
+{
+    json_t *text = memchr(bytes, 0, n) ? NULL : json_stringn(bytes, n);
+    bool valid = text != NULL;
+    json_decref(text);
+    return valid;
 }
 
 /* Adds how the program ended to what it wrote. Text that is not UTF-8 is no result. */
@@ -156,9 +155,10 @@ static void add_end(char *result, size_t n, bool cut, int status)
     static const char no_text[] = "error: the output of the tool is not UTF-8 text";
     static const char rest[] = "\n(the output was cut here, after 1 MiB)";
     char end[80] = "";
-    json_t *text = memchr(result, 0, n) ? NULL : json_stringn(result, n);
-    json_decref(text);
-    if (!text) {
+    bool valid = is_text(result, n);
+    for (int i = 0; cut && !valid && i < 3; i++) /* in the middle of a character */
+        valid = is_text(result, --n);
+    if (!valid) {
         memcpy(result, no_text, n = sizeof no_text - 1);
     } else if (cut) {
         memcpy(result + n, rest, sizeof rest - 1);
