@@ -52,6 +52,8 @@ COMMANDS = {
                 "7b-pesc.json moments=8", "7b-pesc.json moments=8 micro=4096 memory=22", "7b.json moments=8",
                 "34b-pesc.json moments=8 seqs=2 micro=4096", "34b-pesc.json moments=8 micro=4096 memory=74")),
             "{build}/bench/shape bench/shapes/29m-pesc.json seqs=32 tokens=512 micro=16384 lora=16",
+            *(f"{{build}}/bench/shape bench/shapes/{shape}.json moments=8 lora=16{more}" for shape, more in (
+                ("qwen3-8b", " base=bf16"), ("qwen3-8b", ""), ("qwen3-8b", " grads=fp8"), ("qwen3-30b-a3b", ""))),
         ],
         "decode": [
             *(f"{{build}}/bench/shape bench/shapes/{shape}.json decode=64 batch={batch}"

@@ -257,6 +257,24 @@ static void time_norm(void)
             op->rmsnorm_fwd(d, &a);
         });
     }
+    for (int64_t experts = 0; experts <= 8; experts += 8) {
+        thrice o = big(h, { T, C }), x = big(f, { T, C }), sum = big(f, { T, C }),
+               add = big(h, { T, C }), w = big(f, { C }), r = big(f, { T });
+        thrice router = big(f, { 8, C }), logits = big(f, { T, 8 });
+        report(experts ? "rmsnorm_fwd of a sum, and a router" : "rmsnorm_fwd of a sum TxC",
+               12.0 * N, [=](int i) {
+                   norm_fwd a = { .out = turn(o, i),
+                                  .x = turn(x, i),
+                                  .w = turn(w, i),
+                                  .rstd = turn(r, i),
+                                  .eps = 1e-5f,
+                                  .sum = turn(sum, i),
+                                  .add = turn(add, i),
+                                  .logits = experts ? turn(logits, i) : tensor{},
+                                  .router = experts ? turn(router, i) : tensor{} };
+                   op->rmsnorm_fwd(d, &a);
+               });
+    }
     for (int with = 0; with < 2; with++) {
         thrice dx = big(f, { T, C }), dy = big(f, { T, C }), x = big(f, { T, C }),
                w = big(h, { C }), r = big(f, { T }), dw = big(f, { C });

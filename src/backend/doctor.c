@@ -36,11 +36,6 @@ size_t pesc_doctor(pesc_doctor_row *rows, size_t cap)
 
     row(rows, cap, &n, device_row("cpu"));
     row(rows, cap, &n, device_row("cuda"));
-    r = (pesc_doctor_row){ .name = "cuda kernels", .state = "note" };
-    snprintf(r.detail, sizeof r.detail, "%s",
-             "not run on a GPU yet: convolutions and delta nets (lfm2, qwen3_5, qwen3_next)");
-    row(rows, cap, &n, r);
-
     r = (pesc_doctor_row){ .name = "memory", .state = "ok" };
     double gib = 1 << 30, pages = (double)sysconf(_SC_PHYS_PAGES);
     snprintf(r.detail, sizeof r.detail, "%.1f of %.1f GiB free",

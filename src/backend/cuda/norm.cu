@@ -1,9 +1,10 @@
 /* norm: root mean square normalisation of rows, and its backward.
  *
  * Bound: memory. A row belongs to a team: half a warp, a warp or a block, by its length. The team
- * holds the first KEPT vectors of each thread in registers from the sum of squares to the result;
- * longer rows are read a second time, from the cache. All held vectors are loaded before anything
- * is stored, because the compiler must assume that a store changes what later loads read. */
+ * holds the first spans of each thread in registers from the sum of squares to the result; longer
+ * rows are read a second time, from the cache. All held spans are loaded before anything is stored,
+ * because the compiler must assume that a store changes what later loads read, and in wide rows
+ * without a branch, because a load behind a branch waits for the one before it. */
 #include "backend/cuda/norm.cuh"
 #include "backend/cuda/columns.cuh"
 #include "backend/cuda/overlap.cuh"
@@ -11,21 +12,39 @@
 namespace
 {
 
-constexpr int KEPT = 4;
+/* Spans of a thread that registers hold. Half a warp has only rows of one. */
+template <int TEAM> constexpr int norm_kept = TEAM < WARP ? 1 : 4;
 
-/* f(span, s) for the spans of a row that registers hold. */
-template <int TEAM, int W, class F> __device__ void each_kept(int64_t n, bool wide, F f)
+/* f(span, s, inside) for them. WIDE: rows are whole spans. A wide span past the end of the row is
+ * its first one instead, so that loads need no branch; inside is false for it. */
+template <int TEAM, int W, bool WIDE, class F> __device__ void each_kept(int64_t n, F f)
 {
 #pragma unroll
-    for (int s = 0; s < KEPT; s++)
-        vec_at<W>((threadIdx.x % TEAM + s * TEAM) * W, n, wide, [&](auto at) { f(at, s); });
+    for (int s = 0; s < norm_kept<TEAM>; s++) {
+        int64_t i = (threadIdx.x % TEAM + s * TEAM) * W;
+        bool inside = i < n;
+        if (WIDE)
+            f(vec_span<W, WIDE>{ inside ? i : 0, W }, s, inside);
+        else if (inside)
+            f(vec_span<W, WIDE>{ i, n - i }, s, true);
+    }
+}
+
+/* The same where f loads from a tensor whose type is known at run time: p is a pointer to it. */
+template <int TEAM, int W, bool WIDE, class F>
+__device__ void each_kept_of(vec_any a, int64_t n, F f)
+{
+    if (a.f32)
+        each_kept<TEAM, W, WIDE>(n, [&](auto at, int s, bool) { f(at, s, (const float *)a.p); });
+    else
+        each_kept<TEAM, W, WIDE>(n, [&](auto at, int s, bool) { f(at, s, (const bf16 *)a.p); });
 }
 
 /* f(span) for the others. */
-template <int TEAM, int W, class F> __device__ void each_other(int64_t n, bool wide, F f)
+template <int TEAM, int W, bool WIDE, class F> __device__ void each_other(int64_t n, F f)
 {
-    for (int64_t i = (threadIdx.x % TEAM + KEPT * TEAM) * W; i < n; i += TEAM * W)
-        vec_at<W>(i, n, wide, f);
+    for (int64_t i = (threadIdx.x % TEAM + norm_kept<TEAM> * TEAM) * W; i < n; i += TEAM * W)
+        f(vec_span<W, WIDE>{ i, n - i });
 }
 
 template <int W> __device__ void add_products(float &sum, const float (&a)[W], const float (&b)[W])
@@ -48,32 +67,33 @@ template <class O, class S> struct norm_args {
     float *rstd; /* [rows]; NULL: not wanted */
     int64_t rows, n;
     float eps, shift;
-    bool wide;
 };
 
-template <int TEAM, class O, class S> __global__ void norm_kernel(const norm_args<O, S> p)
+template <int TEAM, bool WIDE, class O, class S>
+__global__ void norm_kernel(const norm_args<O, S> p)
 {
-    constexpr int W = vec_width<O, typename S::type>;
+    constexpr int W = vec_width<O, typename S::type>, KEPT = norm_kept<TEAM>;
     const S &in = p.in;
     int64_t r = vec_row<TEAM>(), n = p.n;
-    bool wide = p.wide;
 
     /* PDL: the next product may load its weights; no kernel writes w, so it is loaded before the
      * wait */
     overlap_next();
     float kept[KEPT][W], gain[KEPT][W], sum = 0.0f;
-    each_kept<TEAM, W>(n, wide, [&](auto at, int s) { at.load(gain[s], p.w); });
+    each_kept_of<TEAM, W, WIDE>(p.w, n, [&](auto at, int s, auto w) { at.load(gain[s], w); });
     overlap_wait();
     if (r >= p.rows)
         return;
 
     /* sum of squares */
-    each_kept<TEAM, W>(n, wide, [&](auto at, int s) { in.load(kept[s], at, r, n); });
-    each_kept<TEAM, W>(n, wide, [&](auto at, int s) {
-        in.keep(kept[s], at, r, n);
-        add_products(sum, kept[s], kept[s]);
+    each_kept<TEAM, W, WIDE>(n, [&](auto at, int s, bool) { in.load(kept[s], at, r, n); });
+    each_kept<TEAM, W, WIDE>(n, [&](auto at, int s, bool inside) {
+        if (inside) {
+            in.keep(kept[s], at, r, n);
+            add_products(sum, kept[s], kept[s]);
+        }
     });
-    each_other<TEAM, W>(n, wide, [&](auto at) {
+    each_other<TEAM, W, WIDE>(n, [&](auto at) {
         float v[W];
         in.load(v, at, r, n);
         in.keep(v, at, r, n);
@@ -86,11 +106,12 @@ template <int TEAM, class O, class S> __global__ void norm_kernel(const norm_arg
         return;
 
     /* the result */
-    each_kept<TEAM, W>(n, wide, [&](auto at, int s) {
+    each_kept<TEAM, W, WIDE>(n, [&](auto at, int s, bool inside) {
         normalise(kept[s], inverse, gain[s], p.shift);
-        at.store(p.out, kept[s], r * n);
+        if (inside)
+            at.store(p.out, kept[s], r * n);
     });
-    each_other<TEAM, W>(n, wide, [&](auto at) {
+    each_other<TEAM, W, WIDE>(n, [&](auto at) {
         float v[W], g[W];
         in.again(v, at, r, n);
         at.load(g, p.w);
@@ -101,7 +122,7 @@ template <int TEAM, class O, class S> __global__ void norm_kernel(const norm_arg
 
 /* ---- backward ---- */
 
-/* Loads a span of x, and of w dy. */
+/* Loads a span of x and of dy, and multiplies dy by one of w. */
 template <class Y, class X> struct norm_pair {
     const X *x;
     const Y *dy;
@@ -111,10 +132,14 @@ template <class Y, class X> struct norm_pair {
     template <class S, int W>
     __device__ void load(float (&v)[W], float (&d)[W], S at, int64_t row) const
     {
-        float g[W];
         at.load(v, x, row);
         at.load(d, dy, row);
-        at.load(g, w);
+    }
+
+    template <class S, int W, class G> __device__ void weigh(float (&d)[W], S at, G gains) const
+    {
+        float g[W];
+        at.load(g, gains);
         for (int j = 0; j < W; j++)
             d[j] *= g[j] + shift;
     }
@@ -142,40 +167,48 @@ template <class D, class Y, class X> struct norm_bwd_args {
     norm_pair<Y, X> in; /* [rows,n] */
     const float *rstd;  /* [rows] */
     int64_t rows, n;
-    bool accumulate, wide;
+    bool accumulate;
 };
 
 /* dx may be dy: each thread reads the elements it writes, before it writes them. */
-template <int TEAM, class D, class Y, class X>
+template <int TEAM, bool WIDE, class D, class Y, class X>
 __global__ void norm_bwd_kernel(const norm_bwd_args<D, Y, X> p)
 {
-    constexpr int W = vec_width<D, Y, X>;
+    constexpr int W = vec_width<D, Y, X>, KEPT = norm_kept<TEAM>;
     const norm_dx<D> &out = p.out;
     const norm_pair<Y, X> &in = p.in;
     int64_t r = vec_row<TEAM>(), n = p.n, row = r * n;
-    bool wide = p.wide, accumulate = p.accumulate;
+    bool accumulate = p.accumulate;
     if (r >= p.rows)
         return;
 
     /* mean(w dy x) */
     float v[KEPT][W], d[KEPT][W], was[KEPT][W] = {}, sum = 0.0f, inverse = p.rstd[r];
-    each_kept<TEAM, W>(n, wide, [&](auto at, int s) { in.load(v[s], d[s], at, row); });
-    each_kept<TEAM, W>(n, wide, [&](auto at, int s) { add_products(sum, d[s], v[s]); });
-    each_other<TEAM, W>(n, wide, [&](auto at) {
+    each_kept<TEAM, W, WIDE>(n, [&](auto at, int s, bool) { in.load(v[s], d[s], at, row); });
+    if (accumulate)
+        each_kept<TEAM, W, WIDE>(n, [&](auto at, int s, bool) { at.load(was[s], out.dx, row); });
+    each_kept_of<TEAM, W, WIDE>(in.w, n, [&](auto at, int s, auto w) { in.weigh(d[s], at, w); });
+    each_kept<TEAM, W, WIDE>(n, [&](auto at, int s, bool inside) {
+        if (inside)
+            add_products(sum, d[s], v[s]);
+    });
+    each_other<TEAM, W, WIDE>(n, [&](auto at) {
         float a[W], b[W];
         in.load(a, b, at, row);
+        in.weigh(b, at, in.w);
         add_products(sum, b, a);
     });
     float pull = vec_team_sum<TEAM>(sum) * inverse * inverse / (float)n;
 
     /* dx */
-    if (accumulate)
-        each_kept<TEAM, W>(n, wide, [&](auto at, int s) { at.load(was[s], out.dx, row); });
-    each_kept<TEAM, W>(
-        n, wide, [&](auto at, int s) { out.store(v[s], d[s], was[s], inverse, pull, at, row); });
-    each_other<TEAM, W>(n, wide, [&](auto at) {
+    each_kept<TEAM, W, WIDE>(n, [&](auto at, int s, bool inside) {
+        if (inside)
+            out.store(v[s], d[s], was[s], inverse, pull, at, row);
+    });
+    each_other<TEAM, W, WIDE>(n, [&](auto at) {
         float a[W], b[W], old[W] = {};
         in.load(a, b, at, row);
+        in.weigh(b, at, in.w);
         if (accumulate)
             at.load(old, out.dx, row);
         out.store(a, b, old, inverse, pull, at, row);
@@ -203,13 +236,19 @@ template <class Y, class X> struct norm_slope {
     }
 };
 
-/* f(team): half a warp for rows as short as a head's, else by the length of rows. */
-template <int W, class F> void teamed(int64_t n, F f)
+/* f(team, wide): half a warp for rows as short as a head's, else by the length of rows. */
+template <int W, class F> void teamed(int64_t n, bool wide, F f)
 {
+    auto of = [&](auto team) {
+        if (wide)
+            f(team, std::true_type());
+        else
+            f(team, std::false_type());
+    };
     if (n <= WARP / 2 * W)
-        f(vec_team<WARP / 2>());
+        of(vec_team<WARP / 2>());
     else
-        vec_teamed(n, f);
+        vec_teamed(n, of);
 }
 
 template <class O, class S> void norm_from(device *d, const norm_fwd *a, S in)
@@ -217,15 +256,14 @@ template <class O, class S> void norm_from(device *d, const norm_fwd *a, S in)
     constexpr int W = vec_width<O, typename S::type>;
     int64_t n = tensor_cols(&a->w), rows = tensor_count(&a->x) / n;
     bool wide = vec_aligned(a->out, a->x, a->w, a->sum, a->add, a->rows) && n % W == 0;
-    teamed<W>(n, [&](auto team) {
+    teamed<W>(n, wide, [&](auto team, auto whole) {
         constexpr int TEAM = decltype(team)::size;
         norm_args<O, S> p = {
-            (O *)a->out.data, in,  vec_any_of(a->w), (float *)a->rstd.data, rows, n, a->eps,
-            a->shift,         wide
+            (O *)a->out.data, in, vec_any_of(a->w), (float *)a->rstd.data, rows, n, a->eps, a->shift
         };
         overlap_launch(cuda_of(d), "rmsnorm_fwd",
                        { dim3(vec_blocks(rows, VEC_THREADS / TEAM)), VEC_THREADS, 0, 0 },
-                       norm_kernel<TEAM, O, S>, p);
+                       norm_kernel<TEAM, decltype(whole)::value, O, S>, p);
     });
 }
 
@@ -290,7 +328,7 @@ extern "C" void cuda_rmsnorm_bwd(device *d, const norm_bwd *a)
         typedef decltype(y) Y;
         typedef decltype(v) X;
         bool wide = vec_aligned(a->dx, a->copy, a->dy, a->x, a->w) && n % vec_width<D, Y, X> == 0;
-        teamed<vec_width<D, Y, X>>(n, [&](auto team) {
+        teamed<vec_width<D, Y, X>>(n, wide, [&](auto team, auto whole) {
             constexpr int TEAM = decltype(team)::size;
             norm_bwd_args<D, Y, X> p = { { (D *)a->dx.data, vec_any_of(a->copy) },
                                          { (X *)a->x.data, (Y *)a->dy.data, vec_any_of(a->w),
@@ -298,10 +336,9 @@ extern "C" void cuda_rmsnorm_bwd(device *d, const norm_bwd *a)
                                          (float *)a->rstd.data,
                                          rows,
                                          n,
-                                         a->accumulate,
-                                         wide };
+                                         a->accumulate };
             vec_launch(d, "rmsnorm_bwd", vec_blocks(rows, VEC_THREADS / TEAM),
-                       norm_bwd_kernel<TEAM, D, Y, X>, p);
+                       norm_bwd_kernel<TEAM, decltype(whole)::value, D, Y, X>, p);
         });
     });
 }

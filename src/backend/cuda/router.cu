@@ -26,14 +26,19 @@ struct route {
     float eps, shift;
 };
 
-/* f(span, s) for a thread's spans of a row, which the block holds in registers. */
+/* f(span, s, inside) for a thread's spans of a row, which the block holds in registers. WIDE: rows
+ * are whole spans; one past the end of the row is the first one instead, so that loads need no
+ * branch, behind which each would wait for the one before it; inside is false for it. */
 template <int SPANS, bool WIDE, class F> __device__ void each_span(const route &p, F f)
 {
 #pragma unroll
     for (int s = 0; s < SPANS; s++) {
         int64_t i = (threadIdx.x + s * VEC_THREADS) * W;
-        if (i < p.n)
-            f(vec_span<W, WIDE>{ i, p.n - i }, s);
+        bool inside = i < p.n;
+        if (WIDE)
+            f(vec_span<W, WIDE>{ inside ? i : 0, W }, s, inside);
+        else if (inside)
+            f(vec_span<W, WIDE>{ i, p.n - i }, s, true);
     }
 }
 
@@ -81,12 +86,14 @@ __global__ void __launch_bounds__(VEC_THREADS, 2) route_kernel(O *out, S in, con
 #pragma unroll
     for (int r = 0; r < ROWS; r++)
         if (first + r < p.rows)
-            each_span<SPANS, WIDE>(p,
-                                   [&](auto at, int s) { in.load(v[r][s], at, first + r, p.n); });
+            each_span<SPANS, WIDE>(
+                p, [&](auto at, int s, bool) { in.load(v[r][s], at, first + r, p.n); });
 #pragma unroll
     for (int r = 0; r < ROWS; r++)
         if (first + r < p.rows)
-            each_span<SPANS, WIDE>(p, [&](auto at, int s) {
+            each_span<SPANS, WIDE>(p, [&](auto at, int s, bool inside) {
+                if (!inside)
+                    return;
                 in.keep(v[r][s], at, first + r, p.n);
                 for (int j = 0; j < W; j++)
                     sum[r] = fmaf(v[r][s][j], v[r][s][j], sum[r]);
@@ -98,7 +105,9 @@ __global__ void __launch_bounds__(VEC_THREADS, 2) route_kernel(O *out, S in, con
             p.rstd[first + threadIdx.x] = inverse[threadIdx.x];
     }
     __syncthreads();
-    each_span<SPANS, WIDE>(p, [&](auto at, int s) {
+    each_span<SPANS, WIDE>(p, [&](auto at, int s, bool inside) {
+        if (!inside)
+            return;
         float g[W];
         at.load(g, p.w);
 #pragma unroll
@@ -111,7 +120,9 @@ __global__ void __launch_bounds__(VEC_THREADS, 2) route_kernel(O *out, S in, con
     });
     for (int from = 0; from < p.experts; from += GROUP) {
         float dot[ROWS * GROUP] = {};
-        each_span<SPANS, WIDE>(p, [&](auto at, int s) {
+        each_span<SPANS, WIDE>(p, [&](auto at, int s, bool inside) {
+            if (!inside)
+                return;
 #pragma unroll
             for (int e = 0; e < GROUP; e++) {
                 float w[W];
@@ -257,11 +268,9 @@ __global__ void __launch_bounds__(TEAM *TEAMS, 1) route_bwd_kernel(const route_b
         float v[SPANS][W], d[SPANS][W], sum = 0.0f, rstd = p.rstd[r];
 #pragma unroll
         for (int s = 0; s < SPANS; s++) {
-            int i = (lane + s * TEAM) * W;
-            if (i < p.n) {
-                vec_load(v[s], p.x + row + i);
-                vec_load(d[s], p.dy + row + i);
-            }
+            int i = (lane + s * TEAM) * W, at = i < p.n ? i : 0; /* no branch: see each_span() */
+            vec_load(v[s], p.x + row + at);
+            vec_load(d[s], p.dy + row + at);
         }
 #pragma unroll
         for (int s = 0; s < SPANS; s++) {
@@ -283,10 +292,12 @@ __global__ void __launch_bounds__(TEAM *TEAMS, 1) route_bwd_kernel(const route_b
         }
         float pull = team_sum(sum, part[turn][team], team) * rstd * rstd / (float)p.n;
         float was[SPANS][W] = {};
+        if (p.accumulate)
 #pragma unroll
-        for (int s = 0; s < SPANS; s++)
-            if (p.accumulate && (lane + s * TEAM) * W < p.n)
-                vec_load(was[s], p.dx + row + (lane + s * TEAM) * W);
+            for (int s = 0; s < SPANS; s++) {
+                int i = (lane + s * TEAM) * W;
+                vec_load(was[s], p.dx + row + (i < p.n ? i : 0));
+            }
 #pragma unroll
         for (int s = 0; s < SPANS; s++) {
             int i = (lane + s * TEAM) * W;
