@@ -1,5 +1,6 @@
 #include "support/letters.h"
 
+#include "base/json.h"
 #include "base/str.h"
 #include "support/check.h"
 #include "support/files.h"
@@ -23,4 +24,18 @@ void letters_put(const char *const *control, int n)
     assert_true(str_ok(&s));
     files_put("tokenizer.json", s.p, s.n);
     str_free(&s);
+}
+
+tokenizer *letters_open(json_t *template)
+{
+    tokenizer *t;
+    json_t *config =
+        json_pack("{ss ss so}", "bos_token", "<s>", "eos_token", "</s>", "chat_template", template);
+    str s = { 0 };
+    json_put(&s, config, 0);
+    files_text("tokenizer_config.json", s.p);
+    must(tokenizer_open_dir(&t, files_path("")));
+    str_free(&s);
+    json_decref(config);
+    return t;
 }

@@ -14,24 +14,9 @@
 static const char *const control[] = { "<s>", "</s>", "<|im_start|>", "<|im_end|>", "<|user|>" };
 enum { CONTROLS = sizeof control / sizeof *control };
 
-/* The tokenizer with a template as its configuration writes it: any JSON. */
-static tokenizer *open_with(json_t *template)
-{
-    tokenizer *t;
-    json_t *config =
-        json_pack("{ss ss so}", "bos_token", "<s>", "eos_token", "</s>", "chat_template", template);
-    str s = { 0 };
-    json_put(&s, config, 0);
-    files_text("tokenizer_config.json", s.p);
-    must(tokenizer_open_dir(&t, files_path("")));
-    str_free(&s);
-    json_decref(config);
-    return t;
-}
-
 static tokenizer *open_text(const char *template)
 {
-    return open_with(json_string(template));
+    return letters_open(json_string(template));
 }
 
 /* Appends the ids; the writer is the tokenizer's own template. */
@@ -315,9 +300,9 @@ static void passes_tools_and_variables(void **state)
 {
     (void)state;
     tokenizer *t =
-        open_with(json_pack("[{ssss}{ssss}]", "name", "default", "template",
-                            "{{ tools }}{{ documents }}{{ x }}{{ pad_token is defined }}", "name",
-                            "tool_use", "template", "{{ tools | tojson }}{{ x }}"));
+        letters_open(json_pack("[{ssss}{ssss}]", "name", "default", "template",
+                               "{{ tools }}{{ documents }}{{ x }}{{ pad_token is defined }}",
+                               "name", "tool_use", "template", "{{ tools | tojson }}{{ x }}"));
     json_t *talk = json_pack("[{ssss}]", "role", "user", "content", "a");
     json_t *tools = json_pack("[s]", "<s>"), *more = json_pack("{ss}", "x", "</s>");
     expect_prompt(t, &(chat_request){ .messages = talk }, "NoneNoneFalse");

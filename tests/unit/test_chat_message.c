@@ -9,20 +9,6 @@
 
 static const char *const control[] = { "<s>", "</s>", "<|im_start|>", "<|im_end|>" };
 
-static tokenizer *open_text(const char *template)
-{
-    tokenizer *t;
-    json_t *config =
-        json_pack("{ss ss ss}", "bos_token", "<s>", "eos_token", "</s>", "chat_template", template);
-    str s = { 0 };
-    json_put(&s, config, 0);
-    files_text("tokenizer_config.json", s.p);
-    must(tokenizer_open_dir(&t, files_path("")));
-    str_free(&s);
-    json_decref(config);
-    return t;
-}
-
 #define CHATML                                                                                     \
     "{% for m in messages %}{{ '<|im_start|>' + m.role + '\\n' + m.content + '<|im_end|>\\n' }}"   \
     "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
@@ -65,7 +51,7 @@ static void learns_what_the_template_reads(void **state)
           "\n", false, false },
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        tokenizer *t = open_text(rows[i].template);
+        tokenizer *t = letters_open(json_string(rows[i].template));
         chat_writer *w;
         must(chat_open(&w, t, NULL, NULL));
         assert_string_equal(w->joint, rows[i].joint);
