@@ -3,15 +3,17 @@
  * disk. shape CONFIG.json [device=cuda:0] [base=nf4|bf16|f32] [compute=bf16|f32] [seqs=4]
  * [tokens=2048] [micro=8192] [keep=-1] [memory=0] [steps=4] [lora=64] [dropout=0] [moments=8|32]
  * [grads=bf16|fp8] [paged=0] [decode=0] [prefill=0] [piece=0] [past=0] [batch=1] [context=0]
- * [profile=0] keep: layers that keep their activations, -1 as many as fit; memory: GiB that may be
- * used, 0 all of the device; dropout: percent, of LoRA and adapters; paged: moments in host memory;
- * decode: decode this many tokens instead of training; prefill: forwards of prompts of this many
- * tokens instead; piece: forwards of this many tokens of a prompt after `past` others, and a token
- * of each of `batch` sequences; context: tokens that the page table of a sequence has room for, as
- * a server's has, at least those that are used; profile: also print where the time of a step goes,
- * with a synchronisation after each op. */
+ * [host=0] [profile=0] keep: layers that keep their activations, -1 as many as fit; memory: GiB
+ * that may be used, 0 all of the device; dropout: percent, of LoRA and adapters; paged: moments in
+ * host memory; decode: decode this many tokens instead of training; prefill: forwards of prompts of
+ * this many tokens instead; piece: forwards of this many tokens of a prompt after `past` others,
+ * and a token of each of `batch` sequences; context: tokens that the page table of a sequence has
+ * room for, as a server's has, at least those that are used; host: the layers are in the host's
+ * memory, training alone; profile: also print where the time of a step goes, with a synchronisation
+ * after each op. */
 #include "arch/bind.h"
 #include "arch/shape.h"
+#include "attach/layer_stream.h"
 #include "backend/memory.h"
 #include "backend/opmap.h"
 #include "base/clock.h"
@@ -124,6 +126,20 @@ static void quantise(weight_maker *k, tensor t)
         k->done[k->n_done++] = t;
 }
 
+/* The weights of one layer that are in the host's memory; layer -1: all others. */
+static void fill_layer(weight_maker *k, pesc_model *m, int32_t layer)
+{
+    for (slot s = slot_first(); slot_next(&m->shape.cfg, &s);) {
+        tensor t = bind_tensor(&m->shape.w, &s);
+        if ((m->hook && layer_hook_has(&s) ? s.layer : -1) != layer)
+            continue;
+        if (t.dt == DT_NF4)
+            quantise(k, t);
+        else
+            repeat(k, t, s.rule->init == INIT_ONE ? k->one : k->normal);
+    }
+}
+
 static void fill(weight_maker *k, pesc_model *m)
 {
     int64_t most = 1;
@@ -132,12 +148,10 @@ static void fill(weight_maker *k, pesc_model *m)
         most = slot_count(&s) > most ? slot_count(&s) : most;
     must(k->dev->op->alloc(k->dev, (size_t)most * sizeof(float), &p));
     k->staging = p;
-    for (slot s = slot_first(); slot_next(&m->shape.cfg, &s);) {
-        tensor t = bind_tensor(&m->shape.w, &s);
-        if (t.dt == DT_NF4)
-            quantise(k, t);
-        else
-            repeat(k, t, s.rule->init == INIT_ONE ? k->one : k->normal);
+    fill_layer(k, m, -1);
+    for (int32_t i = 0; m->hook && i < m->shape.cfg.n_layers; i++) {
+        fill_layer(k, m, i);
+        must(m->hook->keep(m->hook, i));
     }
     must(k->dev->op->sync(k->dev));
     k->dev->op->free(k->dev, k->staging);
@@ -183,12 +197,21 @@ static void open_model(pesc_model *m, device *dev, const char *file, dtype base)
     must(shape_open(&m->shape));
     bind_source src = { .how = { .dev = dev, .base = base }, .ws = dir.ws, .path = file };
     bind_memory to = { 0 };
+    if (number_of("host", 0))
+        must(layer_stream_open(&m->hook, m));
+    to.layers = m->hook ? m->hook->bytes : NULL;
     bind_layout(&m->shape, &src, &to);
+    if (m->hook)
+        m->hook->layout(m->hook, &to.base);
     must(memory_take(&to.base, dev, &need, &m->memory));
     if (to.mixture.used)
         must(memory_take(&to.mixture, dev, &need, &m->mixture));
     m->memory_bytes = to.base.size;
     m->mixture_bytes = to.mixture.size;
+    if (m->hook)
+        m->hook->layout(m->hook, &to.base);
+    to.in = m->hook;
+    to.layer = (arena){ 0 };
     bind_layout(&m->shape, &src, &to);
     weight_maker k;
     open_maker(&k, dev);

@@ -79,6 +79,8 @@ check "has the same bits" same a b
 check "a run that stops half way" run c 5
 check "and is resumed" run c 10 --resume
 check "has the same bits too" same a c
+check "a run with the base in the host's memory" run streamed 10 --shard host
+check "has the same bits too" same a streamed
 check "a run of 50 steps" run long 50
 check "has the same bits ${REPEAT:-3} times more" repeat
 # expert_lora DEVICE DIR: LoRA on full experts in f32

@@ -17,9 +17,10 @@
       "a part of the gradients")                                                                   \
     X(INT, processes, "1", RANGE(1, 1048576), UNSAVED, MACHINE, "",                                \
       "plan: number of processes of the run")                                                      \
-    X(CHOICE, shard, "none", ONE_OF("none|base"), 0, MACHINE, PESC_TUNING,                         \
+    X(CHOICE, shard, "none", ONE_OF("none|base|host"), 0, MACHINE, PESC_TUNING,                    \
       "base: each process keeps an equal part of every layer's frozen weights, and the layers "    \
-      "are gathered one ahead of the computation; the bits do not change")
+      "are gathered one ahead of the computation; host: they are in the host's memory and come "   \
+      "to the GPU one ahead of the computation; the bits do not change")
 
 /* clang-format on */
 #endif

@@ -125,7 +125,10 @@
          "them once more, so that losses are no more those of training, and saves its products")   \
     X(BOOL, shard_base, "false", YES_NO, 0, MODEL, "",                                             \
       "the model is to be trained by the processes that its device has joined: each keeps a part " \
-      "of every layer's matrices, and the model cannot be used otherwise")
+      "of every layer's matrices, and the model cannot be used otherwise")                         \
+    X(BOOL, host_base, "false", YES_NO, 0, MODEL, "",                                              \
+      "the model is to be trained on a device with its own memory: every layer's matrices are in " \
+      "the host's memory, and the model cannot be used otherwise")
 
 /* ---- pesc_craft_options, pesc_export_options: models made from others ---- */
 

@@ -523,6 +523,7 @@ typedef struct pesc_train_info {
     uint64_t bytes_sharded, bytes_shard; /* matrices of the layers, and what of them this process
                                             keeps; 0: the base is whole */
     char routers[16];                    /* "train" or "frozen"; "": the model has none */
+    uint64_t bytes_streamed;             /* matrices of the layers that are in the host's memory */
 } pesc_train_info;
 pesc_status pesc_trainer_describe(const pesc_trainer *t, pesc_train_info *out);
 
@@ -544,6 +545,8 @@ typedef struct pesc_plan_report {
     char routers[16];   /* "train" or "frozen"; "": the model has none */
     double flop;        /* of training a token in sequences of seq_len, as pesc_cost() counts them;
                            0: more than can be counted */
+    uint64_t streamed;  /* bytes of the layers' matrices, which are in the host's memory and not in
+                           `total`; 0: they are on the device */
 } pesc_plan_report;
 /* Computes the memory of a run from the configuration and file headers of the model. */
 pesc_status pesc_plan(pesc_device *dev, const char *path, const pesc_train_options *opt,

@@ -5,6 +5,7 @@
 #include "arch/load.h"
 #include "attach/attached.h"
 #include "attach/fold.h"
+#include "attach/layer_stream.h"
 #include "attach/patched.h"
 #include "attach/served_adapters.h"
 #include "backend/memory.h"
@@ -50,10 +51,14 @@ static void measure_weights(pesc_model *m, bind_source *src, bind_memory *to)
         m->hook->layout(m->hook, &to->base);
 }
 
-static pesc_status open_hook(pesc_model *m, bind_memory *to)
+/* Of a base that is not whole in the device's memory. */
+static pesc_status open_hook(pesc_model *m, const pesc_load_options *opt, bind_memory *to)
 {
-    TRY(m->dev->peers->hook(m->dev->peers, m, &m->hook));
-    to->layers = m->hook->bytes;
+    if (opt->host_base && !m->dev->op->host_memory(m->dev))
+        TRY(layer_stream_open(&m->hook, m));
+    else if (opt->shard_base && m->dev->peers)
+        TRY(m->dev->peers->hook(m->dev->peers, m, &m->hook));
+    to->layers = m->hook ? m->hook->bytes : NULL;
     return PESC_OK;
 }
 
@@ -62,8 +67,7 @@ static pesc_status open_weights(pesc_model *m, bind_source *src, const pesc_load
 {
     bind_memory to = { 0 };
     TRY(bind_loras(&m->shape, src));
-    if (opt->shard_base && m->dev->peers)
-        TRY(open_hook(m, &to));
+    TRY(open_hook(m, opt, &to));
     measure_weights(m, src, &to);
     TRY(memory_take(&to.base, m->dev, &model_need, &m->memory));
     if (to.mixture.used)

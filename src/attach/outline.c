@@ -44,7 +44,9 @@ static void count_bytes(outline *s, const bind_source *src, int64_t processes)
     }
     s->mixture = to.mixture.used;
     s->copied = to.base.used;
-    if (s->layers)
+    if (s->in_host)
+        s->copied += 2 * layer_hook_largest(s->layers, s->shape.cfg.n_layers);
+    else if (s->layers)
         s->copied += layer_hook_bytes(s->layers, s->shape.cfg.n_layers, processes);
 }
 
@@ -64,7 +66,8 @@ pesc_status outline_bind(outline *s, const pesc_load_options *o, int64_t process
     holding_read(&src.how, s->dev, o);
     src.how.copy = !d->ws;
     TRY(bind_loras(m, &src));
-    if (o->shard_base && processes > 1 &&
+    s->in_host = o->host_base && !s->dev->op->host_memory(s->dev);
+    if ((s->in_host || (o->shard_base && processes > 1)) &&
         !(s->layers = mem_zalloc((size_t)m->cfg.n_layers, sizeof *s->layers)))
         return fail_nomem("a plan", (size_t)m->cfg.n_layers * sizeof *s->layers);
     count_bytes(s, &src, processes);

@@ -12,7 +12,9 @@ typedef struct outline {
     model_shape shape; /* weights have shapes and types; their data is not to be read */
     pesc_model_info info;
     peft *lora;
-    size_t *layers; /* bytes of each layer's matrices, where the base is sharded; else NULL */
+    size_t *layers; /* bytes of each layer's matrices, where the base is not whole on the device;
+                       else NULL */
+    bool in_host;   /* these are in the host's memory, and two buffers for them on the device */
     /* of the weights in memory, with padding: all that is copied to the device but adapters and
      * their routers (mixture), and those that are used in the mapped file */
     uint64_t copied, mixture, in_place;

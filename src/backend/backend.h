@@ -400,10 +400,12 @@ struct ops {
 
     /* Work beside this device's. open_side() opens a device that works on the same memory at the
      * same time, for another thread; it is closed first. mark() sets mark i after all work so far,
-     * and wait_mark() returns when that work is done; it may be called by any thread. */
+     * and wait_mark() returns when that work is done; it may be called by any thread. follow()
+     * returns at once: all work of d from now on begins when mark i of `other` is reached. */
     pesc_status (*open_side)(device *d, device **out);
     void (*mark)(device *d, int i); /* i: 0 to DEVICE_MARKS - 1 */
     pesc_status (*wait_mark)(device *d, int i);
+    void (*follow)(device *d, device *other, int i);
 
     /* Recording (CUDA graphs). The ops between begin() and end() are the same ops on the same
      * memory whenever `name` is the same, and nothing is allocated between. begin() returns false

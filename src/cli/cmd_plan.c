@@ -70,6 +70,8 @@ static void print_json(const pesc_plan_report *r, const step_model *m)
                "checkpoint=%ld",
                r->model, r->trained, r->optimizer, r->activations, r->total, r->available,
                r->checkpoint_bytes);
+    if (r->streamed)
+        out_int("streamed", (int64_t)r->streamed);
     if (r->run_bytes)
         out_int("run", (int64_t)r->run_bytes);
     else
@@ -105,6 +107,8 @@ static void print_text(const pesc_plan_report *r)
         printf("%-32s %s\n", "routers", r->routers);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         printf("%-32s %s\n", rows[i].what, out_bytes(a, rows[i].bytes));
+    if (r->streamed)
+        printf("%-32s %s\n", "layers, in host memory", out_bytes(a, r->streamed));
     if (r->run_bytes)
         printf("%-32s %s\n", "run on disk", out_bytes(a, r->run_bytes));
     else

@@ -118,7 +118,7 @@ static const double high_lr = 0.1;
 
 static void announce(const options *o, const pesc_train_options *p, const pesc_train_info *i)
 {
-    out_number trained, total, model, train, acts, paged, shard, base;
+    out_number trained, total, model, train, acts, paged, shard, base, host;
     if (o->quiet)
         return;
     progress_clear();
@@ -142,6 +142,9 @@ static void announce(const options *o, const pesc_train_options *p, const pesc_t
     if (i->bytes_sharded)
         fprintf(stderr, "sharded base: this process keeps %s of %s\n",
                 out_bytes(shard, i->bytes_shard), out_bytes(base, i->bytes_sharded));
+    if (i->bytes_streamed)
+        fprintf(stderr, "the matrices of the layers, %s, are in host memory\n",
+                out_bytes(host, i->bytes_streamed));
     if (i->checkpoint[0])
         fprintf(stderr, "resumed from %s\n", i->checkpoint);
 }

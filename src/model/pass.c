@@ -164,8 +164,8 @@ pesc_status pass_open(pass **out, pesc_model *m, pass_limits lim, kvcache *kv)
 {
     *out = NULL;
     if (m->hook)
-        return fail(PESC_USAGE, "the model keeps its base by shards, so it can only be trained; "
-                                "open it again without shard_base");
+        return fail(PESC_USAGE, "the model's base is not whole on the device, so it can only be "
+                                "trained; open it again without shard_base and host_base");
     return open_pass(out, &(pass){ .m = &m->shape, .dev = m->dev, .kv = kv, .lim = lim }, NULL);
 }
 

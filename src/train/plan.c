@@ -190,7 +190,7 @@ static void fill_report(pesc_plan_report *out, outline *s, train_spec *spec, pes
     snprintf(out->routers, sizeof out->routers, "%s", method_routers(spec, &s->shape.cfg));
     out->model = model_bytes(s, o->method);
     for (int32_t i = 0; s->layers && i < s->shape.cfg.n_layers; i++)
-        out->sharded += s->layers[i];
+        *(s->in_host ? &out->streamed : &out->sharded) += s->layers[i];
     out->optimizer = moment_bytes(o, size.n);
     out->available = memory_available(s->dev);
     if (s->dev->op->host_memory(s->dev))

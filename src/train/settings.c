@@ -135,11 +135,11 @@ pesc_status settings_take(pesc_train_options *out, const pesc_train_options *giv
     if (out->grad_groups > 0 && out->grad_groups & (out->grad_groups - 1))
         return fail(PESC_USAGE, "grad_groups: found %lld, expected a power of two",
                     (long long)out->grad_groups);
-    if (strcmp(out->shard, "base") == 0 && trains_base(out))
+    if (strcmp(out->shard, "none") != 0 && trains_base(out))
         return fail(PESC_USAGE,
-                    "shard: found base with method %s, which trains the base; it is for pesc, "
+                    "shard: found %s with method %s, which trains the base; it is for pesc, "
                     "qlora, lora and molora, which leave it frozen",
-                    out->method);
+                    out->shard, out->method);
     if ((out->patience || out->eval_at_start) && !out->n_eval_data && !(out->val_split > 0))
         return fail(PESC_USAGE,
                     "%s: needs validation data, and there is none; give eval_data or val_split",
@@ -171,6 +171,7 @@ void settings_load(const pesc_train_options *o, pesc_load_options *out)
     out->lora = o->lora;
     out->base = o->base;
     out->shard_base = strcmp(o->shard, "base") == 0;
+    out->host_base = strcmp(o->shard, "host") == 0;
 }
 
 pesc_status pesc_train_load(const pesc_train_options *opt, pesc_load_options *out)

@@ -88,6 +88,19 @@ static pesc_status agree_on_options(pesc_trainer *t, int64_t trained)
     return peers_least(t->peers, what, &o->grad_groups);
 }
 
+static bool base_in_host(const pesc_trainer *t)
+{
+    return strcmp(t->opt.shard, "host") == 0;
+}
+
+/* Whether the base is not whole on this device. One that computes in the host's memory has it there
+ * in any case. */
+static bool divides_base(const pesc_trainer *t)
+{
+    return base_in_host(t) ? !t->m->dev->op->host_memory(t->m->dev)
+                           : strcmp(t->opt.shard, "base") == 0 && t->peers;
+}
+
 static pesc_status open_params(pesc_trainer *t)
 {
     const pesc_train_options *o = &t->opt;
@@ -98,10 +111,12 @@ static pesc_status open_params(pesc_trainer *t)
         return fail(PESC_USAGE,
                     "method %s trains no LoRA, but the model was opened with one; merge it first",
                     o->method);
-    if (strcmp(o->shard, "base") == 0 && t->peers && !t->m->hook)
+    if (divides_base(t) && !t->m->hook)
         return fail(PESC_USAGE,
-                    "shard: found base, but the model is whole; open it with the options "
-                    "of pesc_train_load() on a device that has joined the processes");
+                    "shard: found %s, but the model is whole; open it with the options of "
+                    "pesc_train_load() on %s",
+                    o->shard,
+                    base_in_host(t) ? "this device" : "a device that has joined the processes");
     int64_t trained;
     plan_savings savings = save_memory(t, &trained);
     t->spec.no_adapter_copies = savings.no_adapter_copies;
@@ -284,7 +299,9 @@ pesc_status pesc_trainer_describe(const pesc_trainer *t, pesc_train_info *out)
                           .bytes_activations = t->bytes.pass,
                           .bytes_paged = t->optim->paged_bytes,
                           .bytes_total = memory_total(t->m->dev) };
-    if (t->m->hook) {
+    if (t->m->hook && base_in_host(t)) {
+        r.bytes_streamed = layer_hook_kept(t->m->hook->bytes, t->m->shape.cfg.n_layers, 1);
+    } else if (t->m->hook) {
         r.bytes_sharded = layer_hook_kept(t->m->hook->bytes, t->m->shape.cfg.n_layers, 1);
         r.bytes_shard =
             layer_hook_kept(t->m->hook->bytes, t->m->shape.cfg.n_layers, peers_size(t->peers));

@@ -6,11 +6,13 @@
 #include <string.h>
 #include <sys/mman.h>
 
-enum { PAGE = 4096, SPANS = 1024 };
+enum { PAGE = 4096, SPANS = 1024, LATE = 16 };
 static const size_t MEMORY = (size_t)1 << 30; /* reserved, not taken */
 
-typedef struct far {
+typedef struct far far;
+struct far {
     device base;
+    far *whole;   /* of a side: the device it works beside; else this one */
     device *near; /* the CPU */
     char *memory;
     size_t used, host;  /* host: the part that was asked of the host */
@@ -19,11 +21,17 @@ typedef struct far {
         void *at;
         size_t bytes;
     } spans[SPANS]; /* of the device alone */
-} far;
+    struct {
+        void *to;
+        const void *from;
+        size_t bytes;
+    } late[LATE]; /* copies of a side that have not been done */
+    int n_late;
+};
 
 static far *far_of(device *d)
 {
-    return (far *)d;
+    return ((far *)d)->whole;
 }
 
 static device *enter(device *d)
@@ -113,8 +121,11 @@ static pesc_status far_download(device *d, void *dst, const void *src, size_t by
     return s;
 }
 
+static void finish(device *d);
+
 static pesc_status far_sync(device *d)
 {
+    finish(d);
     return far_of(d)->near->op->sync(far_of(d)->near);
 }
 
@@ -124,12 +135,48 @@ static bool far_host_memory(const device *d)
     return false;
 }
 
-/* Its memory is open during its own ops alone, so nothing works beside it. */
+static void finish(device *d)
+{
+    far *side = (far *)d;
+    device *cpu = enter(d);
+    for (int i = 0; i < side->n_late; i++)
+        cpu->op->copy(cpu, side->late[i].to, side->late[i].from, side->late[i].bytes);
+    leave(d);
+    side->n_late = 0;
+}
+
+static void side_copy(device *d, void *dst, const void *src, size_t bytes)
+{
+    far *side = (far *)d;
+    if (side->n_late == LATE)
+        finish(d);
+    side->late[side->n_late].to = dst;
+    side->late[side->n_late].from = src;
+    side->late[side->n_late++].bytes = bytes;
+}
+
+/* A side copies as late as it may: when somebody follows it or waits for it. Its other work is done
+ * at once, and by the thread of the device, because its memory is open during its own ops alone. */
 static pesc_status far_open_side(device *d, device **out)
 {
+    static ops table;
+    far *side = calloc(1, sizeof *side);
+    if (!side)
+        abort();
+    table = *d->op;
+    table.copy = side_copy;
+    side->base = *d;
+    side->base.op = &table;
+    side->whole = far_of(d);
+    *out = &side->base;
+    return PESC_OK;
+}
+
+static void far_follow(device *d, device *other, int i)
+{
     (void)d;
-    *out = NULL;
-    return fail(PESC_UNSUPPORTED, "the far device has no side");
+    (void)i;
+    finish(other);
 }
 
 static void far_mark(device *d, int i)
@@ -183,7 +230,11 @@ static pesc_status far_reserve(device *d, size_t bytes)
 
 static void far_close(device *d)
 {
-    far *f = far_of(d);
+    far *f = (far *)d;
+    if (f->whole != f) {
+        free(f);
+        return;
+    }
     f->near->op->close(f->near);
     munmap(f->memory, MEMORY);
     free(f);
@@ -205,6 +256,7 @@ device *far_open(size_t memory)
         .open_side = far_open_side,
         .mark = far_mark,
         .wait_mark = far_wait_mark,
+        .follow = far_follow,
         .begin = far_begin,
         .end = far_end,
         .close = far_close,
@@ -213,6 +265,7 @@ device *far_open(size_t memory)
     if (!f || backend_open(&f->near, "cpu:2") != PESC_OK)
         abort();
     f->base = *f->near;
+    f->whole = f;
     f->base.op = &table;
     f->limit = memory ? memory : MEMORY;
     f->memory = mmap(NULL, MEMORY, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);

@@ -162,6 +162,72 @@ static void models_train(void **state)
     }
 }
 
+/* A model of more layers than there are buffers, in the place of `model`. */
+static void deep(char *model, size_t size)
+{
+    static const char text[] =
+        "{\"model_type\":\"llama\",\"hidden_size\":24,\"intermediate_size\":40,"
+        "\"num_hidden_layers\":5,\"num_attention_heads\":3,\"num_key_value_heads\":1,"
+        "\"vocab_size\":53,\"max_position_embeddings\":64}";
+    char out[512];
+    snprintf(out, sizeof out, "%s", files_path("deep"));
+    must(pesc_new(files_text("deep.json", text), out, NULL, "f32", 1, NULL));
+    snprintf(model, size, "%s", out);
+}
+
+/* A base in the host's memory: the same bits, and of the layers' matrices the device holds two. */
+static void layers_are_streamed(void **state)
+{
+    (void)state;
+    static const training cases[] = { { "full", "lora", "nf4", "f32", "adamw" },
+                                      { "pesc-a", "pesc", "nf4", "bf16", "adamw8" },
+                                      { "pesc-a", "lora", "bf16", "bf16", "adamw" },
+                                      { "molora", "molora", "", "bf16", "adamw" } };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        numbers got[2] = { 0 };
+        char model[512];
+        uint64_t held[2], streamed = 0;
+        for (int host = 0; host < 2; host++) {
+            pesc_plan_report plan = PESC_INIT(pesc_plan_report);
+            files_clear();
+            pesc_train_options o = options_of(&cases[i], model, sizeof model);
+            o.shard = host ? "host" : "none";
+            device *d = far_open(0);
+            if (i == 0)
+                deep(model, sizeof model);
+            must(pesc_plan(d, model, &o, &plan));
+            held[host] = plan.model;
+            streamed = plan.streamed;
+            train(d, model, o, got[host].loss);
+            assert_true(far_host_bytes(d) >= 2 * plan.streamed); /* two runs */
+            d->op->close(d);
+        }
+        must_agree(&cases[i], got);
+        assert_true(streamed > 0 && (i > 0 || held[1] < held[0]));
+    }
+}
+
+/* What cannot be: a base that trains, and any use of the model but training. */
+static void streamed_layers_only_train(void **state)
+{
+    (void)state;
+    static const training c = { "full", "full", "", "f32", "adamw" };
+    char model[512];
+    pesc_load_options load = pesc_load_defaults();
+    pesc_session *s;
+    pesc_trainer *t;
+    pesc_model *m;
+    pesc_train_options o = options_of(&c, model, sizeof model);
+    o.shard = "host";
+    load.host_base = true;
+    device *d = far_open(0);
+    must(pesc_model_open(&m, d, model, &load));
+    must_fail(pesc_session_open(&s, m, 0), PESC_USAGE, "can only be trained");
+    must_fail(pesc_trainer_open(&t, m, &o), PESC_USAGE, "shard: found host with method full");
+    pesc_model_close(m);
+    d->op->close(d);
+}
+
 /* A device that holds all but the moments: they go to the host, and nothing else changes. */
 static void moments_are_paged(void **state)
 {
@@ -272,6 +338,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(models_run),          cmocka_unit_test(models_train),
+        cmocka_unit_test(layers_are_streamed), cmocka_unit_test(streamed_layers_only_train),
         cmocka_unit_test(moments_are_paged),   cmocka_unit_test(memory_decides),
         cmocka_unit_test(scratch_is_reserved),
     };

@@ -192,6 +192,13 @@ pesc_status cpu_wait_mark(device *d, int i)
     return cpu_sync(d);
 }
 
+void cpu_follow(device *d, device *other, int i)
+{
+    (void)d;
+    (void)other;
+    (void)i;
+}
+
 bool cpu_begin(device *d, uint64_t name)
 {
     (void)d;

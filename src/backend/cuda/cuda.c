@@ -201,6 +201,14 @@ pesc_status cuda_wait_mark(device *dev, int i)
                             : fail(PESC_DEVICE, "work on %s: %s", dev->name, cudaGetErrorString(e));
 }
 
+void cuda_follow(device *dev, device *other, int i)
+{
+    cuda_device *d = cuda_select(dev);
+    cudaEvent_t mark = cuda_of(other)->marks[i];
+    if (mark)
+        check(d, cudaStreamWaitEvent(d->stream, mark, 0), "follow");
+}
+
 /* ---- opening ---- */
 
 /* Every op as the table has it: with the GPU selected for the calling thread. */
@@ -227,6 +235,7 @@ static const ops table = {
     .open_side = cuda_open_side,
     .mark = cuda_mark,
     .wait_mark = cuda_wait_mark,
+    .follow = cuda_follow,
     .begin = cuda_begin,
     .end = cuda_end,
 };

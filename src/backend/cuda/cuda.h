@@ -125,6 +125,7 @@ void cuda_close(device *d);
 pesc_status cuda_open_side(device *d, device **out);
 void cuda_mark(device *d, int i);
 pesc_status cuda_wait_mark(device *d, int i);
+void cuda_follow(device *d, device *other, int i);
 bool cuda_begin(device *d, uint64_t name);
 void cuda_end(device *d);
 void cuda_recordings_close(cuda_device *d);

@@ -14,7 +14,8 @@
 /* memory: cpu.c */
 #define CPU_MEMORY_MAP(X)                                                                          \
     X(alloc) X(alloc_host) X(free) X(upload) X(download) X(copy) X(zero) X(sync) X(host_memory)    \
-    X(room) X(close) X(begin) X(end) X(scratch_bytes) X(reserve) X(open_side) X(mark) X(wait_mark)
+    X(room) X(close) X(begin) X(end) X(scratch_bytes) X(reserve) X(open_side) X(mark) X(wait_mark) \
+    X(follow)
 /* products choose their own instructions: matmul.c */
 #define CPU_PRODUCT_MAP(X) X(matmul) X(matmuls) X(grouped_matmul) X(experts_fwd)
 /* the ops of this folder */
