@@ -142,53 +142,97 @@ static bool any_value(const points *p)
     return false;
 }
 
-enum { REWARDS = 3 };
+/* ---- preferences ---- */
 
-/* Of a run on preferences: the rewards of both answers and their difference, each the mean of
- * neighbouring steps, and the difference on validation data. */
-static pesc_status draw_curves(const char *run, const points mean[REWARDS], const points *held)
+enum { MEASURES = 3 }; /* of a picture, at most */
+
+/* What a run on preferences measures, by the names of metrics.jsonl; on validation data these begin
+ * with eval_. */
+typedef struct picture {
+    const char *file, *title, *y_label;
+    struct {
+        const char *name, *key, *held;
+    } of[MEASURES];
+} picture;
+
+static const picture pictures[] = {
+    { "rewards",
+      "Rewards",
+      "reward",
+      { { "chosen", "rewards/chosen", "eval_rewards/chosen" },
+        { "rejected", "rewards/rejected", "eval_rewards/rejected" },
+        { "margin", "rewards/margins", "eval_rewards/margins" } } },
+    { "accuracy",
+      "Pairs whose chosen answer has the higher reward",
+      "part of the pairs",
+      { { "accuracy", "rewards/accuracies", "eval_rewards/accuracies" } } },
+    { "logps",
+      "Log-probabilities of the answers",
+      "nats",
+      { { "chosen", "logps/chosen", "eval_logps/chosen" },
+        { "rejected", "logps/rejected", "eval_logps/rejected" } } },
+};
+
+/* Each measure as the mean of neighbouring steps, and on validation data as dots. */
+static pesc_status draw_curves(const char *run, const picture *p, const points mean[MEASURES],
+                               const points held[MEASURES])
 {
-    static const char *const names[REWARDS] = { "chosen", "rejected", "margin" };
-    pesc_series all[REWARDS + 1];
+    pesc_series all[2 * MEASURES];
+    char names[MEASURES][32];
     size_t n = 0;
-    for (size_t i = 0; i < REWARDS; i++)
-        all[n++] =
-            (pesc_series){ .name = names[i], .x = mean[i].x, .y = mean[i].y, .n = mean[i].n };
-    if (any_value(held))
+    for (size_t i = 0; i < MEASURES; i++) {
+        if (any_value(&mean[i]))
+            all[n++] = (pesc_series){
+                .name = p->of[i].name, .x = mean[i].x, .y = mean[i].y, .n = mean[i].n
+            };
+        if (!any_value(&held[i]))
+            continue;
+        snprintf(names[i], sizeof names[i], "%s, held out", p->of[i].name);
         all[n++] = (pesc_series){
-            .name = "margin, held out", .x = held->x, .y = held->y, .n = held->n, .dots = true
+            .name = names[i], .x = held[i].x, .y = held[i].y, .n = held[i].n, .dots = true
         };
-    pesc_lines p = { .size = sizeof(pesc_lines),
-                     .title = "Rewards",
-                     .note = "means of neighbouring steps",
-                     .x_label = "step",
-                     .y_label = "reward",
-                     .series = all,
-                     .n_series = n };
-    return draw_both(run, "rewards", draw_lines, &p);
+    }
+    pesc_lines lines = { .size = sizeof(pesc_lines),
+                         .title = p->title,
+                         .note = "means of neighbouring steps",
+                         .x_label = "step",
+                         .y_label = p->y_label,
+                         .series = all,
+                         .n_series = n };
+    return n ? draw_both(run, p->file, draw_lines, &lines) : PESC_OK;
 }
 
-/* *any: the run has rewards. */
-static pesc_status draw_rewards(const char *run, bool *any)
+/* *any: the run has some of these measures. */
+static pesc_status draw_picture(const char *run, const picture *p, bool *any)
 {
-    points raw[REWARDS] = { { .key = "rewards/chosen" },
-                            { .key = "rewards/rejected" },
-                            { .key = "rewards/margins" } };
-    points mean[REWARDS] = { { 0 } }, held = { .key = "eval_rewards/margins" };
-    pesc_status s = read_points(&held, run, "eval.jsonl");
-    for (int i = 0; i < REWARDS && s == PESC_OK; i++) {
-        s = read_points(&raw[i], run, "metrics.jsonl");
+    points mean[MEASURES] = { { 0 } }, held[MEASURES] = { { 0 } };
+    pesc_status s = PESC_OK;
+    for (int i = 0; i < MEASURES && p->of[i].key && s == PESC_OK; i++) {
+        points raw = { .key = p->of[i].key };
+        held[i].key = p->of[i].held;
+        s = read_points(&raw, run, "metrics.jsonl");
         if (s == PESC_OK)
-            s = smooth(&raw[i], &mean[i]);
+            s = smooth(&raw, &mean[i]);
+        if (s == PESC_OK)
+            s = read_points(&held[i], run, "eval.jsonl");
+        *any = *any || any_value(&raw);
+        points_free(&raw);
     }
-    *any = s == PESC_OK && (any_value(&raw[0]) || any_value(&raw[1]));
-    if (*any)
-        s = draw_curves(run, mean, &held);
-    for (int i = 0; i < REWARDS; i++) {
-        points_free(&raw[i]);
+    if (s == PESC_OK)
+        s = draw_curves(run, p, mean, held);
+    for (int i = 0; i < MEASURES; i++) {
         points_free(&mean[i]);
+        points_free(&held[i]);
     }
-    points_free(&held);
+    return s;
+}
+
+/* *any: the run is one on preferences. */
+static pesc_status draw_preferences(const char *run, bool *any)
+{
+    pesc_status s = PESC_OK;
+    for (size_t i = 0; i < sizeof pictures / sizeof *pictures && s == PESC_OK; i++)
+        s = draw_picture(run, &pictures[i], any);
     return s;
 }
 
@@ -263,7 +307,7 @@ pesc_status pesc_plot_run(const char *run_dir)
     mem_free(dir);
     bool of_preferences = false;
     if (s == PESC_OK)
-        s = draw_rewards(run_dir, &of_preferences);
+        s = draw_preferences(run_dir, &of_preferences);
     if (s == PESC_OK)
         s = draw_loss(run_dir, of_preferences);
     return s == PESC_OK ? draw_experts(run_dir) : s;
