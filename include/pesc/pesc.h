@@ -192,8 +192,11 @@ typedef struct pesc_run_info {
     char data[1024]; /* the data files as a JSON array; cut where it is longer */
     int64_t step, steps, tokens, lora_r;
     double lr, loss;                  /* of the step; loss NAN: not recorded */
-    double eval_loss, best_eval_loss; /* the last validation and the best; NAN: none */
+    double eval_loss, best_eval_loss; /* the last validation and the best; NAN: none, the best also
+                                         where it was chosen by another measure */
     int64_t best_step;
+    char metric_for_best_model[24];  /* "loss", "rewards/margins", ... */
+    double eval_metric, best_metric; /* that measure of the last validation and of the best */
 } pesc_run_info;
 
 /* Describes the run at `path`. A path that is not a run is not an error: see `checkpoint`. */

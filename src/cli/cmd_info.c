@@ -5,16 +5,19 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 static void print_run_json(const pesc_run_info *r)
 {
     out_object("run",
                "checkpoint=%s base=%s method=%s base_dtype=%s compute_dtype=%s template=%s data=%s "
                "step=%ld steps=%ld tokens=%ld lora_r=%ld lr=%g loss=%g eval_loss=%g "
-               "best_eval_loss=%g best_step=%ld",
+               "best_eval_loss=%g best_step=%ld metric_for_best_model=%s eval_metric=%g "
+               "best_metric=%g",
                r->checkpoint, r->base, r->method, r->base_dtype, r->compute_dtype, r->chat, r->data,
                r->step, r->steps, r->tokens, r->lora_r, r->lr, r->loss, r->eval_loss,
-               r->best_eval_loss, r->best_step);
+               r->best_eval_loss, r->best_step, r->metric_for_best_model, r->eval_metric,
+               r->best_metric);
 }
 
 static void print_json(const char *path, const pesc_model_info *i, const pesc_run_info *r)
@@ -89,6 +92,21 @@ static void print_name(const char *label, const char *text)
     out_name(text);
 }
 
+/* The loss, and the measure by which the best checkpoint is chosen where that is another one. */
+static void print_validation(const pesc_run_info *r)
+{
+    if (!isfinite(r->eval_loss))
+        return;
+    printf("validation   %.4f", r->eval_loss);
+    if (strcmp(r->metric_for_best_model, "loss") != 0) {
+        print_name("; ", r->metric_for_best_model);
+        printf(" %.4f", r->eval_metric);
+    }
+    if (r->best_step)
+        printf(", best %.4f at step %lld", r->best_metric, (long long)r->best_step);
+    putchar('\n');
+}
+
 static void print_run(const pesc_run_info *r)
 {
     out_number b;
@@ -106,9 +124,7 @@ static void print_run(const pesc_run_info *r)
         printf("lora rank    %lld\n", (long long)r->lora_r);
     if (isfinite(r->loss))
         printf("loss         %.4f at lr %g\n", r->loss, r->lr);
-    if (isfinite(r->eval_loss))
-        printf("validation   %.4f, best %.4f at step %lld\n", r->eval_loss, r->best_eval_loss,
-               (long long)r->best_step);
+    print_validation(r);
     if (r->best_step && r->best_step != r->step)
         puts("             RUN opens its last step; --checkpoint best, or RUN/best, the best");
     print_name("template     ", r->chat[0] ? r->chat : "none");

@@ -189,16 +189,16 @@ static void report(const options *o, const pesc_train_info *i, const pesc_step *
                    const run_time *time, bool stopped)
 {
     pesc_run_info run = PESC_INIT(pesc_run_info);
-    run.best_eval_loss = NAN;
+    run.best_eval_loss = run.best_metric = NAN;
     (void)pesc_run_describe(o->train.output, NULL, &run); /* nothing is said if it cannot be read */
     if (o->json) {
         out_begin(NULL, '{');
         out_fields("output=%s method=%s step=%ld steps=%ld tokens=%ld loss=%g eval_loss=%g "
-                   "best_eval_loss=%g best_step=%ld "
+                   "best_eval_loss=%g metric_for_best_model=%s best_metric=%g best_step=%ld "
                    "params_trained=%ld params_total=%ld mem_bytes=%ld tokens_per_second=%.6g",
                    o->train.output, i->method, s->step, i->steps, s->tokens, s->loss, s->eval_loss,
-                   run.best_eval_loss, run.best_step, i->params_trained, i->params_total,
-                   s->mem_bytes, s->tok_s);
+                   run.best_eval_loss, run.metric_for_best_model, run.best_metric, run.best_step,
+                   i->params_trained, i->params_total, s->mem_bytes, s->tok_s);
         report_time(o, time);
         out_bool("stopped", stopped);
         out_end();
@@ -210,11 +210,11 @@ static void report(const options *o, const pesc_train_info *i, const pesc_step *
             printf(", loss %.4f", s->loss);
         putchar('\n');
         if (run.best_step && run.best_step != s->step && !o->quiet)
-            fprintf(
-                stderr,
-                "the lowest validation loss is that of step %lld, %.4f: %s/best, or --checkpoint "
-                "best, opens it; %s opens the last step\n",
-                (long long)run.best_step, run.best_eval_loss, o->train.output, o->train.output);
+            fprintf(stderr,
+                    "the best validation %s is that of step %lld, %.4f: %s/best, or --checkpoint "
+                    "best, opens it; %s opens the last step\n",
+                    run.metric_for_best_model, (long long)run.best_step, run.best_metric,
+                    o->train.output, o->train.output);
     }
 }
 

@@ -153,7 +153,9 @@ static void put_run(str *out, const pesc_run_info *r)
     put_real(out, "learning rate at the end", r->lr);
     put_real(out, "training loss of the last step", r->loss);
     put_real(out, "validation loss", r->eval_loss);
-    put_real(out, "best validation loss", r->best_eval_loss);
+    char best[64];
+    snprintf(best, sizeof best, "best validation %s", r->metric_for_best_model);
+    put_real(out, best, r->best_metric);
     put_count(out, "at step", r->best_step);
 }
 

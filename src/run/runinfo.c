@@ -25,6 +25,7 @@ static void from_yaml(pesc_run_info *out, const char *yaml)
         { "compute_dtype", out->compute_dtype, sizeof out->compute_dtype },
         { "template", out->chat, sizeof out->chat },
         { "data", out->data, sizeof out->data },
+        { "metric_for_best_model", out->metric_for_best_model, sizeof out->metric_for_best_model },
     };
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
         options_value(PESC_OPTIONS_TRAIN, yaml, texts[i].key, texts[i].to, texts[i].cap);
@@ -78,8 +79,13 @@ static pesc_status from_state(pesc_run_info *out, const json_t *state, const cha
     TRY(json_get_i64(w, "best_step", false, 0, RUNSTATE_COUNT_MAX, &out->best_step));
     TRY(json_get_i64(w, "metrics_bytes", false, 0, RUNSTATE_COUNT_MAX, &metrics));
     TRY(json_get_i64(w, "eval_bytes", false, 0, RUNSTATE_COUNT_MAX, &evals));
+    bool by_loss = strcmp(out->metric_for_best_model, "loss") == 0;
+    char measure[sizeof out->metric_for_best_model + 8];
+    snprintf(measure, sizeof measure, "eval_%s", out->metric_for_best_model);
     if (out->best_step)
-        TRY(json_get_f64(w, "best_metric", false, &out->best_eval_loss));
+        TRY(json_get_f64(w, "best_metric", false, &out->best_metric));
+    out->best_eval_loss = by_loss ? out->best_metric : NAN;
+    TRY(real_of(run, "eval.jsonl", evals, measure, &out->eval_metric));
     TRY(real_of(run, "metrics.jsonl", metrics, "loss", &out->loss));
     TRY(real_of(run, "metrics.jsonl", metrics, "lr", &out->lr));
     return real_of(run, "eval.jsonl", evals, "eval_loss", &out->eval_loss);
@@ -131,7 +137,12 @@ pesc_status pesc_run_describe(const char *path, const pesc_events *ev, pesc_run_
     NEED_SIZED(out);
     LOG_EVENTS(ev);
     ARGS_CLEAR(out);
-    pesc_run_info r = { .loss = NAN, .eval_loss = NAN, .best_eval_loss = NAN };
+    pesc_run_info r = { .loss = NAN,
+                        .eval_loss = NAN,
+                        .best_eval_loss = NAN,
+                        .metric_for_best_model = "loss",
+                        .eval_metric = NAN,
+                        .best_metric = NAN };
     char *newest = NULL;
     pesc_status s = PESC_OK;
     runstate_kind kind = runstate_kind_of(path);
