@@ -174,6 +174,8 @@ static pesc_status write_state(const checkpoint *c, const checkpoint_state *s, c
         (json_int_t)s->metrics_bytes, "routing_bytes", (json_int_t)s->routing_bytes, "eval_bytes",
         (json_int_t)s->eval_bytes, "eval_due", (json_int_t)s->eval_due, "data_offset",
         (json_int_t)s->data_offset);
+    if (v && s->reference_start[0])
+        json_object_set_new(v, "reference_start", json_string(s->reference_start));
     return v ? write_json(dir, STATE, v) : fail_nomem(STATE, 1024);
 }
 
@@ -211,6 +213,8 @@ static pesc_status read_state(checkpoint_state *s, const char *dir)
         st = json_get_f64(w, "best_metric", true, &s->best_loss);
     if (st == PESC_OK)
         st = json_get_f64(w, "epoch", true, &s->epoch);
+    const char *start = json_string_value(json_object_get(v, "reference_start"));
+    snprintf(s->reference_start, sizeof s->reference_start, "%s", start ? start : "");
     json_decref(v);
     mem_free(path);
     return st;

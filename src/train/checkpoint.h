@@ -32,6 +32,7 @@ typedef struct checkpoint_state {
                             data had changed */
     bool data_changed;   /* not saved: the data is not what the checkpoint was made from */
     uint64_t metrics_bytes, routing_bytes, eval_bytes; /* of the logs */
+    char reference_start[17]; /* of preferences: hash of the weights of the reference, else "" */
 } checkpoint_state;
 
 /* What all checkpoints of a run share. */

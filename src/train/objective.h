@@ -19,6 +19,8 @@ typedef struct reference_row {
 typedef struct reference {
     reference_row *rows; /* [records], of those that are used; NULL: the loss has none */
     uint64_t records;
+    char start[17]; /* hash of the weights that gave them; of the training data, in rank 0 */
+    bool computed;  /* by this process: not in RUN/reference.json yet */
 } reference;
 
 /* Sums over answers, each weighted by 1, so that those of micro-batches add up. */

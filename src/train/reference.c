@@ -188,12 +188,12 @@ static uint64_t hash_values(const pesc_trainer *t)
 
 static pesc_status save(const pesc_trainer *t)
 {
-    char key[17], start[17], hash[17];
+    char key[17], hash[17];
     str text = { 0 };
     key_of(t, key);
-    TRY(hash_start(t, start));
     str_hex(hash, hash_values(t));
-    str_printf(&text, "{\"key\": \"%s\", \"start\": \"%s\", \"xxh3\": \"%s\"", key, start, hash);
+    str_printf(&text, "{\"key\": \"%s\", \"start\": \"%s\", \"xxh3\": \"%s\"", key,
+               t->reference.start, hash);
     put_values(&text, names[0], &t->reference);
     if (t->eval_data)
         put_values(&text, names[1], &t->eval_reference);
@@ -218,6 +218,15 @@ static bool read_values(const json_t *list, reference *to)
     return true;
 }
 
+/* A run without a checkpoint begins at step 1, with whatever weights it begins with now. */
+static bool has_checkpoint(const pesc_trainer *t)
+{
+    char *latest = io_join(t->opt.output, "latest");
+    bool has = latest && io_kind_of(latest) == IO_DIR;
+    mem_free(latest);
+    return has;
+}
+
 /* Whether the file holds the values of this run, which are then read. */
 static bool is_saved(pesc_trainer *t)
 {
@@ -228,11 +237,14 @@ static bool is_saved(pesc_trainer *t)
     key_of(t, key);
     const char *was = json_string_value(json_object_get(v, "key"));
     const char *sum = json_string_value(json_object_get(v, "xxh3"));
-    known = known && was && sum && strcmp(was, key) == 0 &&
+    const char *start = json_string_value(json_object_get(v, "start"));
+    known = known && was && sum && start && strcmp(was, key) == 0 &&
             read_values(json_object_get(v, names[0]), &t->reference) &&
             (!t->eval_data || read_values(json_object_get(v, names[1]), &t->eval_reference));
     str_hex(hash, hash_values(t));
     known = known && strcmp(sum, hash) == 0;
+    if (known)
+        snprintf(t->reference.start, sizeof t->reference.start, "%s", start);
     mem_free(path);
     json_decref(v);
     return known;
@@ -257,7 +269,7 @@ pesc_status reference_open(pesc_trainer *t, reference_start start)
     TRY(make_room(&t->reference, t->data));
     if (t->eval_data)
         TRY(make_room(&t->eval_reference, t->eval_data));
-    int64_t known = peers_lead(t->peers) && t->opt.resume && is_saved(t);
+    int64_t known = peers_lead(t->peers) && t->opt.resume && has_checkpoint(t) && is_saved(t);
     TRY(peers_most(t->peers, what, &known));
     if (known) {
         TRY(follow(t, &t->reference));
@@ -268,8 +280,31 @@ pesc_status reference_open(pesc_trainer *t, reference_start start)
         memset(t->eval_reference.rows, 0,
                t->eval_reference.records * sizeof *t->eval_reference.rows);
     TRY(start(t));
+    TRY(hash_start(t, t->reference.start));
     TRY(compute(t, t->data, t->batch, &t->reference));
     if (t->eval_data)
         TRY(compute(t, t->eval_data, t->eval_batch, &t->eval_reference));
-    return peers_agree(t->peers, what, peers_lead(t->peers) ? save(t) : PESC_OK);
+    t->reference.computed = true;
+    return PESC_OK;
+}
+
+pesc_status reference_settle(pesc_trainer *t)
+{
+    const reference *r = &t->reference;
+    char *was = t->state.reference_start;
+    if (!r->rows)
+        return PESC_OK;
+    if (*was && strcmp(was, r->start) != 0)
+        return r->computed
+                   ? fail(PESC_USAGE,
+                          "%s: %s is gone, and the weights that the run began with are not what "
+                          "they were (init_from or lora has changed since); put these or " SAVED
+                          " back, or begin a new run",
+                          t->opt.output, SAVED)
+                   : fail(PESC_USAGE,
+                          "%s/%s: belongs to a run that began with other weights; put the one of "
+                          "this run back, or remove it: it is then computed again",
+                          t->opt.output, SAVED);
+    snprintf(was, sizeof t->state.reference_start, "%s", r->start);
+    return r->computed ? save(t) : PESC_OK;
 }

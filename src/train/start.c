@@ -240,6 +240,7 @@ static pesc_status begin_logs(pesc_trainer *t)
 {
     const pesc_train_options *o = &t->opt;
     const checkpoint_state *s = &t->state;
+    TRY(reference_settle(t));
     TRY(records_save(t));
     TRY(rundir_options(o->output, t->files.saver.yaml));
     if (t->files.resumed[0])
