@@ -2,6 +2,7 @@
 
 #include "base/args.h"
 #include "base/json.h"
+#include "base/log.h"
 #include "base/options.h"
 #include "run/runbase.h"
 
@@ -79,7 +80,27 @@ static bool trains_base(const pesc_train_options *o)
     return strcmp(o->method, "full") == 0 || runbase_trains_experts(o->method);
 }
 
-/* Options that one objective has and the one asked for does not would be left unused in silence. */
+/* Options that one objective has and the one asked for does not are not left unused in silence. */
+static void note_unused(const pesc_train_options *o)
+{
+    const pesc_train_options d = pesc_train_defaults();
+    const struct {
+        const char *key, *of; /* of: the objectives that read it */
+        double value, usual;
+    } rows[] = {
+        { "beta", "dpo ipo simpo kto", o->beta, d.beta },
+        { "simpo_gamma", "simpo", o->simpo_gamma, d.simpo_gamma },
+        { "orpo_lambda", "orpo", o->orpo_lambda, d.orpo_lambda },
+        { "kto_desirable", "kto", o->kto_desirable, d.kto_desirable },
+        { "kto_undesirable", "kto", o->kto_undesirable, d.kto_undesirable },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (rows[i].value != rows[i].usual && !strstr(rows[i].of, o->objective))
+            log_notice("%s %g is not used: it is for objective %s, and the run has %s", rows[i].key,
+                       rows[i].value, rows[i].of, o->objective);
+}
+
+/* Options that do not go together. */
 static pesc_status check_objective(const pesc_train_options *o)
 {
     const struct {
@@ -92,6 +113,7 @@ static pesc_status check_objective(const pesc_train_options *o)
           strcmp(o->metric_for_best_model, "loss") != 0 },
     };
     bool sft = strcmp(o->objective, "sft") == 0;
+    note_unused(o);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (rows[i].given && !strstr(rows[i].of, sft ? "sft only" : o->objective))
             return fail(PESC_USAGE, "%s: is for objective %s, found %s; leave it out", rows[i].key,

@@ -43,6 +43,8 @@ if sys.argv[2] == "dpo":
     assert abs(rows[0]["loss"] - 0.6931471805) < 1e-6
 P
         [ -s "$T/$o/plots/rewards.svg" ]
+        [ -s "$T/$o/plots/logps.svg" ]
+        [ -s "$T/$o/plots/accuracy.svg" ] || [ $o = kto ]
         [ -e "$T/$o/reference.json" ] || [ $o = orpo ] || [ $o = simpo ]
     done
 }
@@ -139,6 +141,99 @@ best = max(rows, key=lambda r: r["eval_rewards/margins"])
 assert os.readlink(sys.argv[1] + "/best") == f"checkpoint-{best['step']}", (os.readlink(sys.argv[1] + "/best"), rows)
 assert all(r["eval_answers"] == 24 for r in rows)
 P
+}
+
+@test "info and the last lines of train name the measure that chose the best checkpoint" {
+    "$PESC" "${loud[@]}" --data "$T/pairs.jsonl" --objective dpo --eval-data "$T/held.jsonl" --epochs 3 --eval-every 2 \
+        --metric-for-best-model logps/rejected -o "$T/run" > "$T/out" 2> "$T/err"
+    "$PESC" info "$T/run" --json > "$T/info"
+    "$PESC" info "$T/run" > "$T/text"
+    python3 - "$T" <<'P'
+import json, math, re, sys
+T = sys.argv[1]
+rows = [json.loads(line) for line in open(T + "/run/eval.jsonl")]
+best = min(rows, key=lambda r: r["eval_logps/rejected"])
+assert best is not rows[-1], rows
+run = json.load(open(T + "/info"))["run"]
+assert run["metric_for_best_model"] == "logps/rejected" and run["best_step"] == best["step"], run
+assert math.isclose(run["best_metric"], best["eval_logps/rejected"], rel_tol=1e-8), run
+assert math.isclose(run["eval_metric"], rows[-1]["eval_logps/rejected"], rel_tol=1e-8), run
+assert math.isclose(run["eval_loss"], rows[-1]["eval_loss"], rel_tol=1e-8) and run["best_eval_loss"] is None, run
+value = f"{best['eval_logps/rejected']:.4f}"
+assert re.search(rf"^validation +[0-9.]+; logps/rejected -[0-9.]+, best {value} at step {best['step']}$", open(T + "/text").read(), re.M)
+assert f"the best validation logps/rejected is that of step {best['step']}, {value}" in open(T + "/err").read()
+P
+}
+
+@test "with the same weights nothing measured depends on the micro-batches; gradients are the same within rounding" {
+    head -32 share/train.jsonl > "$T/train.jsonl"
+    labels
+    for o in sft dpo ipo orpo simpo kto; do
+        data=pairs
+        [ $o != kto ] || data=labels
+        [ $o != sft ] || data=train
+        for cut in "--micro-tokens 2048" "--micro-tokens 192" "--packing false"; do
+            # shellcheck disable=SC2086
+            "$PESC" "${tune[@]}" --data "$T/$data.jsonl" --objective $o --batch 16 --compute-dtype f32 --lora-dropout 0 $cut -o "$T/run" --overwrite 2> "$T/err"
+            cat "$T/run/metrics.jsonl" >> "$T/$o.log"
+        done
+        python3 - "$T/$o.log" <<'P'
+import json, math, sys
+rows = [json.loads(line) for line in open(sys.argv[1])]
+whole, *cut = [rows[i:i + 2] for i in range(0, len(rows), 2)]
+assert len(cut) == 2 and all(len(r) == 2 for r in cut)
+free = {"tok_s", "mem_bytes"}
+for steps in cut:
+    for key, value in whole[0].items():
+        if key not in free | {"grad_norm"}:
+            assert steps[0][key] == value, (key, steps[0][key], value)
+    for i in range(2):
+        for key, value in whole[i].items():
+            near = value is None or key in free or math.isclose(steps[i][key], value, rel_tol=1e-5, abs_tol=1e-6)
+            assert near, (i, key, steps[i][key], value)
+P
+    done
+}
+
+@test "the reference is that of the start of its own run" {
+    "$PESC" "${tune[@]}" --data share/train.jsonl --steps 2 -o "$T/sft" 2> "$T/err"
+    "$PESC" "${tune[@]}" --data share/train.jsonl --steps 3 -o "$T/sft-2" 2> "$T/err"
+    dpo=("${tune[@]}" --data "$T/pairs.jsonl" --objective dpo --steps 2)
+    "$PESC" "${dpo[@]}" --init-from "$T/sft" -o "$T/run" 2> "$T/err"
+    "$PESC" "${dpo[@]}" --init-from "$T/sft-2" -o "$T/other" 2> "$T/err"
+    cp "$T/run/reference.json" "$T/own"
+    # that of another run
+    sed "s/\"key\": \"[0-9a-f]*\"/$(grep -o '"key": "[0-9a-f]*"' "$T/own")/" "$T/other/reference.json" > "$T/run/reference.json"
+    run "$PESC" train --resume -o "$T/run" --steps 3 -q
+    [ "$status" -eq 2 ]
+    [[ $output == *"/run/reference.json: belongs to a run that began with other weights"* ]]
+    # the start is another now, and the reference is gone
+    rm "$T/run/reference.json"
+    mv "$T/sft" "$T/sft-1"
+    cp -r "$T/sft-2" "$T/sft"
+    run "$PESC" train --resume -o "$T/run" --steps 3 -q
+    [ "$status" -eq 2 ]
+    [[ $output == *"reference.json is gone, and the weights that the run began with are not what they were"* ]]
+    [ ! -e "$T/run/reference.json" ]
+    # with its reference the run needs its start no more
+    rm -r "$T/sft"
+    cp "$T/own" "$T/run/reference.json"
+    "$PESC" train --resume -o "$T/run" --steps 3 -q 2> "$T/err"
+    # a run without a checkpoint begins with the weights of now
+    rm -r "$T/run"/checkpoint-* "$T/run/latest"
+    cp -r "$T/sft-2" "$T/sft"
+    "$PESC" train --resume -o "$T/run" --steps 2 -q 2> "$T/err"
+    cmp <(sed 's/"key": "[0-9a-f]*"//' "$T/run/reference.json") <(sed 's/"key": "[0-9a-f]*"//' "$T/other/reference.json")
+}
+
+@test "an option that the objective does not read is told" {
+    run "$PESC" "${loud[@]}" --data "$T/pairs.jsonl" --objective orpo --beta 0.3 --simpo-gamma 1 --steps 1 -o "$T/run"
+    [ "$status" -eq 0 ]
+    [[ $output == *"beta 0.3 is not used: it is for objective dpo ipo simpo kto, and the run has orpo"* ]]
+    [[ $output == *"simpo_gamma 1 is not used: it is for objective simpo"* ]]
+    run "$PESC" "${loud[@]}" --data "$T/pairs.jsonl" --objective simpo --beta 0.3 --simpo-gamma 1 --steps 1 -o "$T/run2"
+    [ "$status" -eq 0 ]
+    [[ $output != *"is not used"* ]]
 }
 
 @test "data inspect shows both answers, stats both lengths" {
