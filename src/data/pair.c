@@ -152,13 +152,25 @@ static bool is_whole(const json_t *v, const json_t *answer)
     return json_is_array(answer) && (!has_prompt(v) || !is_answer(json_array_get(answer, 0)));
 }
 
+/* A whole conversation begins with the prompt, where there is one as turns too. */
+static pesc_status check_prompt(const json_t *v, const json_t *whole, const char *key)
+{
+    const json_t *prompt = json_object_get(v, "prompt");
+    for (size_t i = 0; json_is_array(prompt) && i < json_array_size(prompt); i++)
+        if (!json_equal(json_array_get(prompt, i), json_array_get(whole, i)))
+            return fail(PESC_FORMAT,
+                        "%s: is a whole conversation, but its turn %zu is not that of prompt; "
+                        "expected the same beginning, or the answer alone",
+                        key, i + 1);
+    return PESC_OK;
+}
+
 /* The turns of one answer with those before it, as a list in *out. */
 static pesc_status chat_turns(json_t **out, const json_t *v, const char *key)
 {
     const json_t *answer = json_object_get(v, key);
     json_t *list = *out = json_array();
-    if (!is_whole(v, answer))
-        TRY(put_prompt(list, v));
+    TRY(is_whole(v, answer) ? check_prompt(v, answer, key) : put_prompt(list, v));
     if (json_is_string(answer))
         put_turn(list, "assistant", answer);
     else if (json_is_object(answer))
@@ -318,14 +330,21 @@ pesc_status pair_read(pair_answers *out, const json_t *v, pair_form form)
     return s;
 }
 
+/* As JSON has it, or as a table does, where every field is a text. */
 static pesc_status read_label(const json_t *v, answer_role *role)
 {
+    static const char *const words[] = { "0", "1", "false", "true", "False", "True" };
+    enum { WORDS = sizeof words / sizeof *words };
     const json_t *label = json_object_get(v, "label");
-    json_int_t number = json_is_integer(label) ? json_integer_value(label) : -1;
-    bool wanted = json_is_true(label) || number == 1;
-    if (!json_is_boolean(label) && number != 0 && number != 1)
+    const char *text = json_string_value(label);
+    double number = json_is_number(label) ? json_number_value(label) : -1;
+    size_t word = 0;
+    while (word < WORDS && !(text && strcmp(text, words[word]) == 0))
+        word++;
+    if (!json_is_boolean(label) && number != 0 && number != 1 && word == WORDS)
         return fail(PESC_FORMAT, "label: found %s, expected true, false, 1 or 0",
                     label ? json_kind(label) : "nothing");
+    bool wanted = json_is_true(label) || number == 1 || (word < WORDS && word % 2);
     *role = wanted ? ANSWER_CHOSEN : ANSWER_REJECTED;
     return PESC_OK;
 }

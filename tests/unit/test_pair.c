@@ -90,6 +90,12 @@ static const struct {
       "labelled", "user=P|assistant=A*|", NULL, ANSWER_CHOSEN },
     { "{\"prompt_ids\":[5],\"completion_ids\":[7,8],\"label\":false}", "labelled-ids", "5,7*,8*,",
       NULL, ANSWER_REJECTED },
+    { "{\"prompt\":\"P\",\"response\":\"A\",\"label\":\"True\"}", "labelled",
+      "user=P|assistant=A*|", NULL, ANSWER_CHOSEN },
+    { "{\"prompt\":\"P\",\"response\":\"A\",\"label\":\"0\"}", "labelled", "user=P|assistant=A*|",
+      NULL, ANSWER_REJECTED },
+    { "{\"prompt\":\"P\",\"response\":\"A\",\"label\":1.0}", "labelled", "user=P|assistant=A*|",
+      NULL, ANSWER_CHOSEN },
 };
 
 static void reads_every_shape(void **state)
@@ -187,6 +193,14 @@ static const struct {
       "are the same answer" },
     { "labelled", "{\"prompt\":\"P\",\"response\":\"A\",\"label\":\"yes\"}",
       "label: found a string, expected true, false, 1 or 0" },
+    { "labelled", "{\"prompt\":\"P\",\"response\":\"A\",\"label\":0.5}",
+      "label: found a fraction" },
+    { "preference",
+      "{\"prompt\":[{\"role\":\"user\",\"content\":\"P\"}],"
+      "\"chosen\":[{\"role\":\"user\",\"content\":\"Q\"},{\"role\":\"assistant\",\"content\":\"A\"}"
+      "],"
+      "\"rejected\":[{\"role\":\"assistant\",\"content\":\"B\"}]}",
+      "chosen: is a whole conversation, but its turn 1 is not that of prompt" },
     { "labelled", "{\"prompt\":\"P\",\"response\":\"A\"}", "label: found nothing" },
     { "labelled", "{\"prompt\":\"P\",\"response\":\"A\",\"label\":2}", "label: found an integer" },
     { "labelled", "{\"prompt\":\"P\",\"label\":true}", "completion: found nothing" },
