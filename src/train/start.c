@@ -2,6 +2,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/options.h"
 #include "base/utf8.h"
 #include "format/modeldir.h"
 #include "attach/patched.h"
@@ -12,6 +13,8 @@
 #include <stdio.h>
 #include <string.h>
 #include <xxhash.h>
+
+enum { MAX_YAML = 1 << 20 };
 
 static const char *given(const char *s)
 {
@@ -187,6 +190,29 @@ static void take_other_data(pesc_trainer *t, const char *how)
                restart ? "starts again with the new data" : "continues in the new data");
 }
 
+/* The best validation so far is none by another measure than that of the run from now on. */
+static pesc_status take_measure(pesc_trainer *t, const char *dir)
+{
+    checkpoint_state *s = &t->state;
+    const char *now = t->opt.metric_for_best_model;
+    char was[24] = "", *yaml = NULL, *path = io_join(dir, "run.yaml");
+    size_t n;
+    pesc_status st = path ? PESC_OK : fail_nomem(dir, 16);
+    if (path && io_kind_of(path) == IO_FILE)
+        st = io_read_file(path, MAX_YAML, &yaml, &n);
+    if (yaml)
+        options_value(PESC_OPTIONS_TRAIN, yaml, "metric_for_best_model", was, sizeof was);
+    if (was[0] && strcmp(was, now) != 0 && s->best_step) {
+        log_notice("metric_for_best_model: was %s and is %s: the best of the validations up to "
+                   "step %lld no longer counts",
+                   was, now, (long long)s->step);
+        s->best_step = s->worse_evals = 0;
+    }
+    mem_free(path);
+    mem_free(yaml);
+    return st;
+}
+
 /* Rank 0 reads and verifies what there is; the others receive its choice. *dir NULL: none. */
 static pesc_status find_newest(pesc_trainer *t, char **dir)
 {
@@ -221,6 +247,8 @@ static pesc_status resume(pesc_trainer *t)
     t->files.saver.allow_other_data = given(t->opt.data_changed);
     pesc_status s = checkpoint_load(&t->files.saver, dir, &t->state);
     t->files.saver.data_diff = NULL;
+    if (s == PESC_OK)
+        s = take_measure(t, dir);
     mem_free(dir);
     if (s == PESC_OK && t->state.data_changed)
         take_other_data(t, how.p);
