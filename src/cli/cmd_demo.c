@@ -1,9 +1,10 @@
 /* cmd_demo: the main work flow, from end to end, on the embedded base.
  *
  * A dense model that was trained on plain text becomes a sparse mixture of experts; the dense, the
- * sparse and the upcycled model are tuned on the same instructions of three domains; each answers
- * held-out questions; and the routing of the experts is shown. A step is a command line, which is
- * printed and then run in this process; with --json its result is an element of "steps". */
+ * sparse and the upcycled model are tuned on the same instructions of three domains, and the sparse
+ * one then on preferences; each answers held-out questions; and the routing of the experts is
+ * shown. A step is a command line, which is printed and then run in this process; with --json its
+ * result is an element of "steps". */
 #include "cli/command.h"
 #include "cli/opt/open.h"
 #include "cli/show/progress.h"
@@ -24,6 +25,7 @@ typedef struct demo_row {
     const char *path;
     pesc_model_info info;
     pesc_eval_report report;
+    pesc_pairs_report pairs;
     bool tuned; /* then these: */
     uint64_t params_trained, mem_bytes;
     int64_t steps;
@@ -32,14 +34,16 @@ typedef struct demo_row {
 
 /* The models of the table; tuned ones start from the base or from a crafted model. Each has the
  * learning rate that docs/study.md found for its method, and with share/tune.yaml that study's
- * batch. */
+ * batch; the one on preferences, a twentieth of that before it, for one epoch at most. */
 static const struct model {
     const char *title, *name, *from, *method, *rate; /* from NULL: the base */
+    const char *after; /* the tuned model that it begins with, on preferences; NULL: none */
 } models[] = {
-    { "dense base", NULL, NULL, NULL, NULL },
-    { "dense tuned (Camel)", "camel", NULL, "lora", "8e-3" },
-    { "sparse tuned (Camelidae)", "camelidae", "sparse", "pesc", "4e-3" },
-    { "upcycled, tuned", "upcycled", "copies", "upcycle", "2e-3" },
+    { "dense base", NULL, NULL, NULL, NULL, NULL },
+    { "dense tuned (Camel)", "camel", NULL, "lora", "8e-3", NULL },
+    { "sparse tuned (Camelidae)", "camelidae", "sparse", "pesc", "4e-3", NULL },
+    { "upcycled, tuned", "upcycled", "copies", "upcycle", "2e-3", NULL },
+    { "sparse tuned, then DPO", "preferred", "sparse", "pesc", "2e-4", "camelidae" },
 };
 enum { N_MODELS = sizeof models / sizeof *models, SPARSE = 2 };
 
@@ -54,8 +58,8 @@ typedef char path[PATH_MAX];
 
 typedef struct demo {
     const options *o;
-    path base, recipe, train, test; /* the embedded files */
-    path made[N_MODELS];            /* the models of the table */
+    path base, recipe, train, test, pairs, held; /* the embedded files */
+    path made[N_MODELS];                         /* the models of the table */
     demo_row rows[N_MODELS];
     bool colour;
 } demo;
@@ -122,7 +126,17 @@ static void print_domains(FILE *f, const pesc_eval_report *r)
         fprintf(f, "%*s", CELL, i < r->n_domains ? r->domains[i].domain : "all");
 }
 
-/* By domain: exact match and loss; then the cost of each. */
+/* Which answer each finds more likely, the right one or the wrong one. */
+static void print_pairs(FILE *f, const demo_row *rows, size_t n)
+{
+    fprintf(f, "\n%-*s%*s%*s\n", NAME, "held-out pairs", 2 * CELL + 2, "right answer, %", 2 * CELL,
+            "margin, nats");
+    for (size_t i = 0; i < n; i++)
+        fprintf(f, "%-*s%*.1f%*.2f\n", NAME, rows[i].title, 2 * CELL + 2,
+                100 * rows[i].pairs.accuracy, 2 * CELL, rows[i].pairs.margin);
+}
+
+/* By domain: exact match and loss; then pairs, and the cost of each. */
 static void print_table(FILE *f, const demo_row *rows, size_t n)
 {
     const pesc_eval_report *first = &rows[0].report;
@@ -136,6 +150,7 @@ static void print_table(FILE *f, const demo_row *rows, size_t n)
     for (size_t i = 0; i < n; i++)
         print_quality(f, &rows[i]);
     print_reading(f, rows, n);
+    print_pairs(f, rows, n);
     fprintf(f, "\n%-*s%*s%*s\n", NAME, "", 3 * CELL + 2, "parameters, M", 2 * CELL + 2, "tuning");
     fprintf(f, "%-*s%*s%*s%*s%*s%*s\n", NAME, "", CELL, "total", CELL + 2, "activated", CELL,
             "trained", CELL, "MiB", CELL + 2, "tokens/s");
@@ -170,6 +185,8 @@ static void print_json(const demo_row *rows, size_t n)
             json_score(NULL, &r->report.domains[i]);
         out_end();
         json_score("all", &r->report.all);
+        out_object("pairs", "pairs=%ld accuracy=%g margin=%g", r->pairs.pairs, r->pairs.accuracy,
+                   r->pairs.margin);
         out_end();
     }
     out_end();
@@ -242,6 +259,8 @@ static pesc_status prepare(demo *d)
     TRY(join(d->recipe, share, "tune.yaml"));
     TRY(join(d->train, share, "train.jsonl"));
     TRY(join(d->test, share, "test.jsonl"));
+    TRY(join(d->pairs, share, "pairs.jsonl"));
+    TRY(join(d->held, share, "pairs-test.jsonl"));
     for (size_t i = 0; i < N_MODELS; i++) {
         d->rows[i].title = models[i].title;
         d->rows[i].path = d->made[i];
@@ -358,15 +377,23 @@ static pesc_status tune(demo *d, size_t i)
     pesc_trainer *t = NULL;
     pesc_train_options p;
     pesc_train_info info = PESC_INIT(pesc_train_info);
-    path from;
+    path from, after;
     char epochs[32];
-    snprintf(epochs, sizeof epochs, "%g", d->o->epochs);
-    TRY(join(from, d->o->output, models[i].from ? models[i].from : ""));
+    const struct model *how = &models[i];
+    snprintf(epochs, sizeof epochs, "%g", how->after ? fmin(1, d->o->epochs) : d->o->epochs);
+    TRY(join(from, d->o->output, how->from ? how->from : ""));
+    TRY(join(after, d->o->output, how->after ? how->after : ""));
     pesc_status st = parse_command(
-        d, &o,
-        (const char *const[]){ "train", models[i].from ? from : d->base, "-c", d->recipe, "--data",
-                               d->train, "--method", models[i].method, "--lr", models[i].rate,
-                               "--epochs", epochs, "-o", row->path, "--overwrite", NULL });
+        d, &o, (const char *const[]){ "train",       how->from ? from : d->base,
+                                      "-c",          d->recipe,
+                                      "--data",      how->after ? d->pairs : d->train,
+                                      "--method",    how->method,
+                                      "--lr",        how->rate,
+                                      "--epochs",    epochs,
+                                      "-o",          row->path,
+                                      "--overwrite", how->after ? "--objective" : NULL,
+                                      "dpo",         "--init-from",
+                                      after,         NULL });
     if (st == PESC_OK)
         st = tune_options(&o, &p);
     if (st == PESC_OK)
@@ -405,10 +432,13 @@ static pesc_status evaluate_model(demo *d, size_t i)
     /* the base has no template of its own; all models get the same */
     e.chat_template = "camelidae";
     d->rows[i].report = PESC_INIT(pesc_eval_report);
+    d->rows[i].pairs = PESC_INIT(pesc_pairs_report);
     d->rows[i].info = PESC_INIT(pesc_model_info);
     pesc_status st = open_made(d, i, &m, &s);
     if (st == PESC_OK)
         st = pesc_eval(s, d->test, &e, &d->rows[i].report);
+    if (st == PESC_OK)
+        st = pesc_eval_pairs(s, d->held, &e, &d->rows[i].pairs);
     if (st == PESC_OK)
         st = pesc_info(d->made[i], NULL, NULL, &d->rows[i].info);
     progress_clear();
@@ -497,7 +527,7 @@ static pesc_status make_all(demo *d)
         "each FFN");
     TRY(craft(d, "sparse", "--adapter-dim", "64"));
     TRY(craft(d, "copies", "--kind", "upcycle"));
-    title(d, "3. Tune each on the same instructions");
+    title(d, "3. Tune each on the same instructions, then the sparse one on pairs of answers");
     for (size_t i = 1; i < N_MODELS; i++)
         TRY(tune(d, i));
     title(d, "4. Ask held-out questions of each");

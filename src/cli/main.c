@@ -30,10 +30,10 @@ const command commands[] = {
         .summary = "the main work flow in minutes, on an embedded tiny model",
         .about = "Crafts sparse models from a dense one of 0.85 M weights, tunes the dense, "
                  "the sparse and the upcycled model on the same instructions of three "
-                 "domains, evaluates each on held-out questions, shows which experts are "
-                 "chosen, and chats. Each step is a command that you could type. Model and "
-                 "instructions are searched in $PESC_SHARE, or in ../share/pesc and ../share "
-                 "relative to the program.",
+                 "domains, the sparse one then on pairs of answers, evaluates each on held-out "
+                 "questions and pairs, shows which experts are chosen, and chats. Each step is a "
+                 "command that you could type. Model and instructions are searched in "
+                 "$PESC_SHARE, or in ../share/pesc and ../share relative to the program.",
         .examples = "pesc demo\n"
                     "pesc demo -o /tmp/demo --epochs 1 --json\n",
     },

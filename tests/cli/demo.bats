@@ -9,8 +9,10 @@ setup() { export PESC_SHARE=$BATS_TEST_DIRNAME/../../share; }
     pesc demo -o "$demo" --epochs 0.02
     [ "$status" = 0 ]
     has '^identity: 0 of 32768 logits differ$'
-    [ "$(grep -Ec "^[a-z(), A-Z]+${number}{8} *\$" "$demo/table.txt")" = 4 ]
-    [ "$(grep -Ec "^[a-z(), A-Z]+${number}{3} +[0-9]+ +[0-9]+\$" "$demo/table.txt")" = 3 ]
+    [ "$(grep -Ec "^[a-z(), A-Z]+${number}{8} *\$" "$demo/table.txt")" = 5 ]
+    [ "$(grep -Ec "^[a-z(), A-Z]+${number}{3} +[0-9]+ +[0-9]+\$" "$demo/table.txt")" = 4 ]
+    [ "$(grep -Ec "^[a-z(), A-Z]+ +[0-9]+\.[0-9] +-?[0-9]+\.[0-9]{2}\$" "$demo/table.txt")" = 5 ] # pairs
+    grep -Eq "^sparse tuned, then DPO${number}{8}" "$demo/table.txt"
     grep -Eq "^dense base ${number}{2}( +-){3}\$" "$demo/table.txt"
     [[ $output == *"$(cat "$demo/table.txt")"* ]]
     has 'general \(.*code \(.*maths \('
