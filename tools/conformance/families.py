@@ -3,10 +3,11 @@
 
 A configuration is drawn from the ranges below; every weight that transformers initialises to a constant (norms, biases,
 the bias of a router) is random too. pesc gives the same logits to 1e-4 of the largest, or refuses the configuration by name.
-COUNT says how many a family (20), SEED which, FAMILIES (names, split by commas) of which families. Every TRAIN-th (5)
-also takes three steps of full tuning: loss and norm of the gradient, to 1e-3. Some draws magnify rounding, for example those
-that normalise heads of two columns: there pesc may differ by twice as much as transformers' own float32 does when weights are
-off by one rounding. Ends with `N passed, M failed`.
+config.json is written without keys, and in the older spelling of rotations, where transformers reads the same from it. COUNT
+says how many a family (20; 200 take a minute or two), FIRST from which on (0), SEED which, FAMILIES (names, split by commas) of which families. Every TRAIN-th
+(5) also takes three steps of full tuning on one sequence or two: loss and norm of the gradient, to 1e-3. Some draws magnify rounding, for
+example those that normalise heads of two columns: there pesc may differ by twice as much as transformers' own float32 does when
+weights are off by one rounding. Ends with `N passed, M failed`.
 """
 import copy
 import json
@@ -26,31 +27,36 @@ import transformers as hf
 PESC = os.environ.get("PESC", "build/pesc")
 TRAIN = int(os.environ.get("TRAIN", 5))
 STEPS, LR, EPS = 3, 1e-3, 1e-3
-COUNT, SEED = int(os.environ.get("COUNT", 20)), int(os.environ.get("SEED", 1))
+FIRST, COUNT, SEED = (int(os.environ.get(name, usual)) for name, usual in (("FIRST", 0), ("COUNT", 20), ("SEED", 1)))
+SIZES = ("model_type", "vocab", "layers", "size", "heads", "_dim", "rank", "expert", "window", "group", "topk", "moe_k", "layer_types", "token_id")
 
 
 def base(r):
-    heads = r.choice([2, 3, 4, 6])
+    heads = r.choice([1, 2, 3, 4, 6])
     kv = r.choice([h for h in (1, 2, 3, 4, 6) if heads % h == 0])
     return dict(vocab_size=r.randint(40, 90), num_hidden_layers=r.randint(1, 4), num_attention_heads=heads, num_key_value_heads=kv,
                 max_position_embeddings=r.choice([32, 64, 128]), rms_norm_eps=r.choice([1e-6, 1e-5, 1e-3]), bos_token_id=1,
-                eos_token_id=2, pad_token_id=0, tie_word_embeddings=r.random() < 0.5, hidden_act=r.choice(["silu", "silu", "gelu", "relu"]),
+                eos_token_id=2, pad_token_id=0, tie_word_embeddings=r.random() < 0.5, hidden_act=r.choice(["silu", "silu", "gelu", "gelu_pytorch_tanh", "relu"]),
                 intermediate_size=r.randint(9, 70), hidden_size=heads * 4 * r.randint(1, 5))
 
 
 def rope(r, context):
     theta = r.choice([1e4, 5e5, 77.0])
-    kind = r.choice(["default", "default", "linear", "llama3", "yarn"])
-    extra = {"default": {}, "linear": dict(factor=r.choice([2.0, 3.5])),
+    kind = r.choice(["default", "default", "linear", "dynamic", "llama3", "yarn"])
+    extra = {"default": {}, "linear": dict(factor=r.choice([2.0, 3.5])), "dynamic": dict(factor=r.choice([2.0, 3.5])),
              "llama3": dict(factor=4.0, low_freq_factor=1.0, high_freq_factor=r.choice([2.0, 4.0]), original_max_position_embeddings=context // 4),
              "yarn": dict(factor=4.0, original_max_position_embeddings=context // 4, beta_fast=32, beta_slow=1,
                           **r.choice([{}, dict(mscale=0.7, mscale_all_dim=0.7), dict(mscale=1.0, mscale_all_dim=0.5), dict(attention_factor=1.2)]))}[kind]
     return {"rope_type": kind, "rope_theta": theta, **extra}
 
 
+def width(r):
+    return r.choice([2 * r.randint(1, 10)] * 6 + [64, 80, 128, 256])
+
+
 def plain(r, **more):
     c = base(r)
-    return {**c, "head_dim": 2 * r.randint(1, 10), "rope_parameters": rope(r, c["max_position_embeddings"]), **more}
+    return {**c, "head_dim": width(r), "rope_parameters": rope(r, c["max_position_embeddings"]), **more}
 
 
 def router(r):
@@ -65,7 +71,7 @@ def router(r):
 def mla(r, **more):
     c = base(r)
     return {**c, "num_key_value_heads": c["num_attention_heads"], "q_lora_rank": r.choice([None, r.randint(4, 30)]), "kv_lora_rank": r.randint(4, 30),
-            "qk_nope_head_dim": r.randint(1, 20), "qk_rope_head_dim": 2 * r.randint(1, 8), "v_head_dim": r.randint(2, 24),
+            "qk_nope_head_dim": r.choice([r.randint(1, 20), 192]), "qk_rope_head_dim": 2 * r.randint(1, 8), "v_head_dim": r.choice([r.randint(2, 24), 160]),
             "attention_bias": r.random() < 0.3, "rope_interleave": r.random() < 0.7,
             "rope_parameters": rope(r, c["max_position_embeddings"]), **router(r), **more}
 
@@ -81,7 +87,40 @@ def glm4_moe_lite(r):
 
 def dots1(r):
     c = plain(r, attention_bias=r.random() < 0.4, first_k_dense_replace=r.randint(0, 2), **router(r))
-    return {**c, "sliding_window": r.choice([5, 20]), "max_window_layers": r.randint(0, c["num_hidden_layers"])}
+    return {**c, **windows(r, c["num_hidden_layers"])}
+
+
+def windows(r, n):
+    """Layers with a window: from one on, or as listed."""
+    listed = dict(layer_types=[r.choice(["sliding_attention", "full_attention"]) for _ in range(n)])
+    return dict(sliding_window=r.choice([5, 20]), max_window_layers=r.randint(0, n), **r.choice([{}, listed]))
+
+
+def qwen2(r, **more):
+    c = base(r)
+    used = r.random() < 0.5
+    more = {**more, **(windows(r, c["num_hidden_layers"]) if used else {})}
+    return {**c, "rope_parameters": rope(r, c["max_position_embeddings"]), "use_sliding_window": used, **more}
+
+
+def qwen_moe(r, **more):
+    p = router(r)
+    c = {**base(r), **more}
+    return {**c, "rope_parameters": rope(r, c["max_position_embeddings"]), "num_experts": p["n_routed_experts"], "num_experts_per_tok": p["num_experts_per_tok"],
+            "moe_intermediate_size": p["moe_intermediate_size"], "norm_topk_prob": p["norm_topk_prob"], "decoder_sparse_step": r.choice([1, 1, 2]),
+            "mlp_only_layers": r.choice([[], [0]]), "use_sliding_window": r.random() < 0.5, "sliding_window": r.choice([5, 20])}
+
+
+def qwen2_moe(r):
+    c = qwen_moe(r, shared_expert_intermediate_size=r.randint(5, 40), qkv_bias=r.random() < 0.7)
+    return {**c, "max_window_layers": r.randint(0, c["num_hidden_layers"])}
+
+
+def deepseek_v2(r):
+    c = mla(r, first_k_dense_replace=r.randint(0, 2), topk_method=r.choice(["greedy", "group_limited_greedy"]))
+    for key in ("qk_nope_head_dim", "kv_lora_rank"):  # its complex numbers are pairs of columns
+        c[key] += c[key] % 2
+    return {k: v for k, v in c.items() if k != "rope_interleave"}
 
 
 def ernie4_5_moe(r):
@@ -248,8 +287,6 @@ def lfm2_moe(r):
 
 def delta(r, **more):
     c = part(r, plain(r, attention_bias=r.random() < 0.3))
-    c["rope_parameters"] = {k: v for k, v in c["rope_parameters"].items() if k in ("rope_theta", "partial_rotary_factor")}
-    c["rope_parameters"]["rope_type"] = "default"
     keys = r.randint(1, 3)
     listed = dict(layer_types=[r.choice(["linear_attention", "full_attention"]) for _ in range(c["num_hidden_layers"])])
     return {**c, "linear_num_key_heads": keys, "linear_num_value_heads": keys * r.randint(1, 3), "linear_key_head_dim": r.randint(1, 20),
@@ -268,8 +305,17 @@ def qwen3_next(r):
 
 
 FAMILIES = {
+    "mistral": (hf.MistralConfig, lambda r: plain(r, sliding_window=r.choice([None, 5, 20]))),
+    "qwen2": (hf.Qwen2Config, qwen2),
+    "mixtral": (hf.MixtralConfig, lambda r: plain(r, num_local_experts=r.randint(2, 6), num_experts_per_tok=r.randint(1, 2),
+                                                  sliding_window=r.choice([None, 5, 20]))),
+    "qwen2_moe": (hf.Qwen2MoeConfig, qwen2_moe),
+    "qwen3_moe": (hf.Qwen3MoeConfig, lambda r: qwen_moe(r, head_dim=width(r), attention_bias=r.random() < 0.3)),
+    "olmoe": (hf.OlmoeConfig, lambda r: {k: v for k, v in plain(r, num_experts=r.randint(2, 6), num_experts_per_tok=r.randint(1, 2),
+                                                                attention_bias=r.random() < 0.3, norm_topk_prob=r.random() < 0.5).items() if k != "head_dim"}),
+    "deepseek_v2": (hf.DeepseekV2Config, deepseek_v2),
     "llama": (hf.LlamaConfig, lambda r: plain(r, attention_bias=r.random() < 0.3, mlp_bias=r.random() < 0.3)),
-    "qwen3": (hf.Qwen3Config, lambda r: plain(r, attention_bias=r.random() < 0.3)),
+    "qwen3": (hf.Qwen3Config, lambda r: qwen2(r, head_dim=width(r), attention_bias=r.random() < 0.3)),
     "deepseek_v3": (hf.DeepseekV3Config, lambda r: mla(r, first_k_dense_replace=r.randint(0, 2))),
     "glm4_moe_lite": (hf.Glm4MoeLiteConfig, glm4_moe_lite),
     "dots1": (hf.Dots1Config, dots1),
@@ -354,17 +400,66 @@ def logits(model, ids):
         return model(torch.tensor([ids]), use_cache=False).logits[0].numpy()
 
 
+def is_size(key):
+    """A key without which a model may be large, or none."""
+    return any(part in key for part in SIZES)
+
+
+def spell(r, config, folder):
+    """Leaves keys out of config.json, and spells rotations as before transformers 5, where that reads as the same configuration."""
+    path = folder / "config.json"
+    meant = config.to_dict()
+    written = json.loads(path.read_text())
+
+    def try_on(changed):
+        path.write_text(json.dumps(changed))
+        try:
+            same = type(config).from_pretrained(folder).to_dict() == meant
+        except Exception:  # whatever a configuration without that key is refused with
+            same = False
+        if not same:
+            path.write_text(json.dumps(written))
+        return changed if same else written
+
+    rotation = written.get("rope_parameters", {})
+    if r.random() < 0.4 and "rope_theta" in rotation:
+        older = {k: v for k, v in written.items() if k != "rope_parameters"}
+        scaling = {k: v for k, v in rotation.items() if k not in ("rope_theta", "partial_rotary_factor")}
+        older |= {k: v for k, v in rotation.items() if k not in scaling}
+        if scaling["rope_type"] != "default":
+            older["rope_scaling"] = scaling
+        written = try_on(older)
+    if r.random() < 0.4:
+        for key in [k for k in written if not is_size(k)]:
+            written = try_on({k: v for k, v in written.items() if k != key})
+
+
+def draw_model(r, config_class, draw):
+    """Options, a configuration of them and a model; some without options that have a default."""
+    while True:
+        options = draw(r)
+        if r.random() < 0.3:
+            options = {k: v for k, v in options.items() if is_size(k) or r.random() < 0.7}
+        try:
+            config = config_class(**options, attn_implementation="eager")
+            return options, config, hf.AutoModelForCausalLM.from_config(config, attn_implementation="eager", experts_implementation="eager").float().eval()
+        except ZeroDivisionError:  # its dynamic rotations of one pair of columns
+            pass
+
+
 def compare(name, number, folder):
     """None where equal, or what is wrong; "refused" where pesc says why."""
     r = random.Random(f"{SEED}-{name}-{number}")
-    config_class, draw = FAMILIES[name]
-    options = draw(r)
-    config = config_class(**options, attn_implementation="eager")
-    model = hf.AutoModelForCausalLM.from_config(config, attn_implementation="eager", experts_implementation="eager").float().eval()
+    options, config, model = draw_model(r, *FAMILIES[name])
     randomise(model, number)
     model.save_pretrained(folder)
+    spell(r, config, folder)
     # not 0, the padding: transformers gives its embedding no gradient
-    ids = [r.randrange(1, options["vocab_size"]) for _ in range(r.choice([1, 7, 40, options["max_position_embeddings"]]))]
+    context = min(config.max_position_embeddings, 128)
+    ids, other = ([r.randrange(1, options["vocab_size"]) for _ in range(r.choice([1, 7, 40, 65, context, context + 9]))] for _ in range(2))
+    if "'dynamic'" in str(config.rope_parameters):  # transformers goes on with the rotations of the longest sequence so far
+        other = other[:len(ids)]
+        other += ids[len(other):]
     (folder / "ids.json").write_text(json.dumps(ids))
     done = subprocess.run([PESC, "logits", folder, "--ids", folder / "ids.json", "-o", folder / "got.npy", "--device", "cpu", "-q"],
                           capture_output=True, text=True)
@@ -379,41 +474,45 @@ def compare(name, number, folder):
         rounding = magnified(model, logits, ids, want).max() / largest
         if not worst < rounding:
             return f"wrong: {worst:.2g} of the largest logit, rounding makes {rounding:.2g}, with {options}"
-    return train(model, ids, folder, options) if number % TRAIN == 0 and len(ids) > 1 else None
+    rows = [row for row in r.choice([[ids], [ids, other]]) if len(row) > 1]
+    return train(model, rows, folder, options) if number % TRAIN == 0 and rows else None
 
 
-def steps_of(model, ids):
-    """Loss and norm of the gradient of each step."""
+def steps_of(model, rows):
+    """Loss and norm of the gradient of each step; all tokens of all rows weigh the same."""
     model = copy.deepcopy(model).train()
     for module in model.modules():
         if isinstance(module, torch.nn.Dropout):
             module.p = 0.0
     adam = torch.optim.AdamW(model.parameters(), lr=LR, eps=EPS, weight_decay=0.0)
-    x, out = torch.tensor([ids]), []
+    rows, out = [torch.tensor([row]) for row in rows], []
     for _ in range(STEPS):
         adam.zero_grad()
-        loss = torch.nn.functional.cross_entropy(model(x, use_cache=False).logits[0, :-1].double(), x[0, 1:])
+        losses = [torch.nn.functional.cross_entropy(model(x, use_cache=False).logits[0, :-1].double(), x[0, 1:], reduction="sum") for x in rows]
+        loss = sum(losses) / sum(x.shape[1] - 1 for x in rows)
         loss.backward()
         out.append((loss.item(), sum(float((p.grad.double() ** 2).sum()) for p in model.parameters() if p.grad is not None) ** 0.5))
         adam.step()
     return np.array(out)
 
 
-def train(model, ids, folder, options):
+def train(model, rows, folder, options):
     """Loss and norm of the gradient of each step. A large epsilon makes the steps follow the gradient, not its sign."""
-    (folder / "data.jsonl").write_text(json.dumps({"input_ids": ids, "labels": ids}) + "\n")
+    (folder / "data.jsonl").write_text("".join(json.dumps({"input_ids": row, "labels": row}) + "\n" for row in rows))
     done = subprocess.run([PESC, "train", folder, "--data", folder / "data.jsonl", "-o", folder / "run", "--method", "full", "--steps", str(STEPS),
-                           "--batch", "1", "--lr", str(LR), "--eps", str(EPS), "--clip", "0", "--warmup-steps", "0", "--aux-coef", "0",
+                           "--batch", str(len(rows)), "--lr", str(LR), "--eps", str(EPS), "--clip", "0", "--warmup-steps", "0", "--aux-coef", "0",
                            "--base-dtype", "f32", "--compute-dtype", "f32", "--device", "cpu", "-q"], capture_output=True, text=True)
     if done.returncode:
         return f"wrong: training: exit code {done.returncode}: {done.stderr.strip()[-300:]} with {options}"
     got = [json.loads(line) for line in (folder / "run" / "metrics.jsonl").read_text().splitlines()]
     got = [(m["loss"], m["grad_norm"]) for m in got if "grad_norm" in m]
-    want = in_double(steps_of, model, ids)
+    want = in_double(steps_of, model, rows)
     wrong = np.abs(np.array(got) - want) / np.maximum(1, np.abs(want))
     if not wrong.max() < 1e-3:
-        rounding = magnified(model, steps_of, ids, want) / np.maximum(1, np.abs(want))
-        if not (wrong < np.maximum(1e-3, rounding)).all():
+        rounding = magnified(model, steps_of, rows, want) / np.maximum(1, np.abs(want))
+        magnifies = (rounding > 1e-3).any(axis=1)
+        compared = 1 + int(magnifies.argmax()) if magnifies.any() else STEPS  # later steps begin with other weights
+        if not (wrong < np.maximum(1e-3, rounding))[:compared].all():
             return f"wrong: training: losses and norms {got}, expected {want.tolist()}, rounding makes {rounding.tolist()}, with {options}"
     return None
 
@@ -421,10 +520,11 @@ def train(model, ids, folder, options):
 def main():
     hf.logging.set_verbosity_error()
     hf.logging.disable_progress_bar()
+    torch.set_num_threads(1)
     passed = failed = 0
     for name in os.environ.get("FAMILIES", ",".join(FAMILIES)).split(","):
         refused = []
-        for number in range(COUNT):
+        for number in range(FIRST, FIRST + COUNT):
             with tempfile.TemporaryDirectory() as folder:
                 wrong = compare(name, number, pathlib.Path(folder))
             if wrong and wrong.startswith("refused"):
