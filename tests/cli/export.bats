@@ -116,6 +116,19 @@ export_to() { pesc export "$GOLDEN/$1" --to "$2" -o "$BATS_TEST_TMPDIR/out" "${@
     fails 3 "$GOLDEN/lfm2: a GGUF file has no place for its conv_bias"
 }
 
+@test "export: value heads of delta nets come back from a GGUF file in their order" {
+    local keys values
+    cd "$BATS_TEST_TMPDIR"
+    for keys in 2 3; do
+        values=$((6 * (keys - 1)))
+        echo "{\"model_type\":\"qwen3_5_text\",\"hidden_size\":24,\"intermediate_size\":32,\"num_hidden_layers\":2,\"num_attention_heads\":2,\"num_key_value_heads\":1,\"head_dim\":8,\"vocab_size\":60,\"full_attention_interval\":2,\"linear_num_key_heads\":$keys,\"linear_num_value_heads\":$values,\"linear_key_head_dim\":6,\"linear_value_head_dim\":6}" > c.json
+        pesc new c.json -o model --dtype f32 --overwrite
+        pesc export model --to gguf -o model.gguf --dtype f32 --overwrite
+        [ "$status" = 0 ]
+        has '^identity: 0 of [0-9]* logits differ'
+    done
+}
+
 @test "export: a theta that llama.cpp does not read is named" {
     local rope='"rope_parameters":{"full_attention":{"rope_type":"default","rope_theta":20000},"sliding_attention":{"rope_type":"default","rope_theta":1000}}'
     cd "$BATS_TEST_TMPDIR"

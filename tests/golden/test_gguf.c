@@ -138,6 +138,37 @@ static void heads_that_do_not_fit_are_refused(void **state)
             "has 80 rows or columns of heads, expected 84");
 }
 
+/* A_log is the logarithm of what the file has with its sign turned. */
+static void decays_that_are_not_below_0_are_refused(void **state)
+{
+    (void)state;
+    static const float wrong[] = { 0, 0.5F, NAN };
+    const char *name = golden_path("gguf/qwen3_5-f16.gguf");
+    size_t n;
+    hfdir *d;
+    must(hfdir_open(&d, name, 0));
+    float *a_log = numbers(weights_find(d->ws, "model.layers.0.linear_attn.A_log"));
+    hfdir_close(d);
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        float decay = 0, x;
+        char *bytes = files_get(name, &n), *at = bytes + n;
+        while (!(decay < 0) || logf(-decay) != a_log[1]) {
+            assert_true(at > bytes);
+            at -= sizeof decay;
+            memcpy(&decay, at, sizeof decay);
+        }
+        memcpy(at, &wrong[i], sizeof *wrong);
+        must(hfdir_open(&d, files_put("changed.gguf", bytes, n), 0));
+        const weight *w = weights_find(d->ws, "model.layers.0.linear_attn.A_log");
+        must(weights_read_f32(w, 0, 1, &x));
+        must_fail(weights_read_f32(w, 0, 2, (float[2]){ 0 }), PESC_FORMAT,
+                  "expected decays below 0");
+        hfdir_close(d);
+        free(bytes);
+    }
+    free(a_log);
+}
+
 /* In these files tensors are joined, and rows have another order. */
 static void survives_every_failed_allocation(void **state)
 {
@@ -150,7 +181,7 @@ static void survives_every_failed_allocation(void **state)
 int main(void)
 {
     enum { N = sizeof fixtures / sizeof *fixtures };
-    struct CMUnitTest tests[2 * N + 2];
+    struct CMUnitTest tests[2 * N + 3];
     char names[2 * N][96];
     for (int i = 0; i < N; i++) {
         snprintf(names[2 * i], 96, "%s: tensors", fixtures[i].file);
@@ -164,5 +195,6 @@ int main(void)
     }
     tests[2 * N] = (struct CMUnitTest)cmocka_unit_test(survives_every_failed_allocation);
     tests[2 * N + 1] = (struct CMUnitTest)cmocka_unit_test(heads_that_do_not_fit_are_refused);
+    tests[2 * N + 2] = (struct CMUnitTest)cmocka_unit_test(decays_that_are_not_below_0_are_refused);
     return cmocka_run_group_tests_name("golden gguf", tests, NULL, NULL);
 }
