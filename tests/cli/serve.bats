@@ -23,6 +23,17 @@ property() {
 }
 
 @test "serve: an answer is the same alone, among 16, cached or not" { property same_alone_and_among_others; }
+@test "serve: so is one of a model whose layers have states" {
+    local common='"hidden_size":24,"intermediate_size":40,"num_hidden_layers":4,"num_attention_heads":4,"num_key_value_heads":2,"vocab_size":266,"max_position_embeddings":2048,"initializer_range":0.25,"num_experts":4,"num_experts_per_tok":2,"moe_intermediate_size":16'
+    cd "$BATS_TEST_TMPDIR"
+    echo "{\"model_type\":\"lfm2_moe\",$common,\"layer_types\":[\"conv\",\"full_attention\",\"conv\",\"conv\"],\"num_dense_layers\":1}" > lfm2_moe.json
+    echo "{\"model_type\":\"qwen3_next\",$common,\"shared_expert_intermediate_size\":12,\"head_dim\":8,\"full_attention_interval\":2,\"linear_num_key_heads\":2,\"linear_num_value_heads\":6,\"linear_key_head_dim\":6,\"linear_value_head_dim\":5}" > qwen3_next.json
+    for family in lfm2_moe qwen3_next; do
+        pesc new $family.json -o $family --tokenizer "$D/tok" --dtype f32 --seed 3
+        [ "$status" = 0 ]
+        property same_alone_and_among_others $family
+    done
+}
 @test "serve: the events of a stream add up to the whole answer" { property streams_equal_whole_answers; }
 @test "serve: a long echo with log-probabilities is streamed whole" { property long_echoes_are_streamed; }
 @test "serve: answers are as the tests of other servers expect them" { property answers_as_other_servers; }
