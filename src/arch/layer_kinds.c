@@ -7,11 +7,29 @@
 #include <stdio.h>
 #include <string.h>
 
+pesc_status layer_words_read(const config *c, json_where w, layer_words words, int32_t layer,
+                             bool *other)
+{
+    const json_t *list = json_value(w.object, words.key);
+    if (!json_is_array(list) || json_array_size(list) != (size_t)c->n_layers)
+        return fail(PESC_FORMAT, "%s: %s: found %s of %zu, expected an array of %d", w.file,
+                    words.key, json_kind(list), json_array_size(list), c->n_layers);
+    const json_t *v = json_array_get(list, (size_t)layer);
+    const char *word = json_is_string(v) ? json_string_value(v) : json_kind(v);
+    *other = strcmp(word, words.other) == 0;
+    if (*other || strcmp(word, words.usual) == 0 || (words.older && strcmp(word, words.older) == 0))
+        return PESC_OK;
+    return fail(PESC_UNSUPPORTED, "%s: %s[%d]: found %s, expected %s or %s", w.file, words.key,
+                layer, word, words.usual, words.other);
+}
+
 /* ---- windows ---- */
 
 static pesc_status read_layer_types(config *c, json_where w)
 {
-    const json_t *list = json_value(w.object, "layer_types");
+    static const layer_words words = { "layer_types", "full_attention", "attention",
+                                       "sliding_attention" };
+    const json_t *list = json_value(w.object, words.key);
     if (!list && c->layer_types_needed)
         return fail(PESC_UNSUPPORTED,
                     "%s: layer_types: is missing, and without it all layers are of a kind that "
@@ -19,18 +37,9 @@ static pesc_status read_layer_types(config *c, json_where w)
                     w.file);
     if (!list || c->recurrent != MIXER_ATTENTION) /* which mixers.c has read */
         return PESC_OK;
-    if (!json_is_array(list) || json_array_size(list) != (size_t)c->n_layers)
-        return fail(PESC_FORMAT, "%s: layer_types: found %s of %zu, expected an array of %d",
-                    w.file, json_kind(list), json_array_size(list), c->n_layers);
     for (int32_t i = 0; i < c->n_layers; i++) {
-        const json_t *v = json_array_get(list, (size_t)i);
-        const char *type = json_is_string(v) ? json_string_value(v) : json_kind(v);
-        bool sliding = strcmp(type, "sliding_attention") == 0;
-        if (!sliding && strcmp(type, "full_attention") != 0 && strcmp(type, "attention") != 0)
-            return fail(PESC_UNSUPPORTED,
-                        "%s: layer_types[%d]: found %s, expected full_attention or "
-                        "sliding_attention",
-                        w.file, i, type);
+        bool sliding;
+        TRY(layer_words_read(c, w, words, i, &sliding));
         if (sliding && !c->window)
             return fail(PESC_UNSUPPORTED,
                         "%s: layer_types[%d]: found sliding_attention, but there is no window",
@@ -210,22 +219,17 @@ static pesc_status read_unrotated(config *c, json_where w)
 /* ---- dense layers of a mixture ---- */
 
 /* One word a layer, which takes the place of first_k_dense_replace. */
-static pesc_status read_mlp_layer_types(config *c, json_where w, const json_t *list)
+static pesc_status read_mlp_layer_types(config *c, json_where w)
 {
-    if (!json_is_array(list) || json_array_size(list) != (size_t)c->n_layers)
-        return fail(PESC_FORMAT, "%s: mlp_layer_types: found %s of %zu, expected an array of %d",
-                    w.file, json_kind(list), json_array_size(list), c->n_layers);
+    static const layer_words words = { "mlp_layer_types", "sparse", NULL, "dense" };
     c->layer_dense = mem_zalloc((size_t)c->n_layers, 1);
     if (!c->layer_dense)
         return fail_nomem("reading a configuration", (size_t)c->n_layers);
     c->first_sparse = 0;
     for (int32_t i = 0; i < c->n_layers; i++) {
-        const json_t *v = json_array_get(list, (size_t)i);
-        const char *type = json_is_string(v) ? json_string_value(v) : json_kind(v);
-        c->layer_dense[i] = strcmp(type, "dense") == 0;
-        if (!c->layer_dense[i] && strcmp(type, "sparse") != 0)
-            return fail(PESC_FORMAT, "%s: mlp_layer_types[%d]: found %s, expected dense or sparse",
-                        w.file, i, type);
+        bool dense;
+        TRY(layer_words_read(c, w, words, i, &dense));
+        c->layer_dense[i] = dense;
     }
     return PESC_OK;
 }
@@ -234,10 +238,9 @@ static pesc_status read_dense_layers(config *c, json_where w)
 {
     const char *key = "mlp_only_layers";
     const json_t *list = json_value(w.object, key), *v;
-    const json_t *types = json_value(w.object, "mlp_layer_types");
     size_t i;
-    if (types && c->moe.kind == EXPERT_FFN)
-        return read_mlp_layer_types(c, w, types);
+    if (json_has(w.object, "mlp_layer_types") && c->moe.kind == EXPERT_FFN)
+        return read_mlp_layer_types(c, w);
     if (!list || (c->moe.kind != EXPERT_FFN && c->moe.kind != EXPERT_ADAPTER))
         return PESC_OK;
     if (!json_is_array(list))

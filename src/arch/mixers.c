@@ -1,5 +1,6 @@
 #include "arch/mixers.h"
 
+#include "arch/layer_kinds.h"
 #include "base/mem.h"
 
 #include <string.h>
@@ -27,19 +28,14 @@ const char *mixers_name(mixer_kind kind)
     return names[kind];
 }
 
-static pesc_status read_types(config *c, json_where w, const json_t *list)
+static pesc_status read_types(config *c, json_where w)
 {
-    if (!json_is_array(list) || json_array_size(list) != (size_t)c->n_layers)
-        return fail(PESC_FORMAT, "%s: layer_types: found %s of %zu, expected an array of %d",
-                    w.file, json_kind(list), json_array_size(list), c->n_layers);
+    const layer_words words = { "layer_types", mixers_name(MIXER_ATTENTION), "attention",
+                                mixers_name(c->recurrent) };
     for (int32_t i = 0; i < c->n_layers; i++) {
-        const json_t *v = json_array_get(list, (size_t)i);
-        const char *type = json_is_string(v) ? json_string_value(v) : json_kind(v);
-        c->layer_recurrent[i] = strcmp(type, mixers_name(c->recurrent)) == 0;
-        if (!c->layer_recurrent[i] && strcmp(type, mixers_name(MIXER_ATTENTION)) != 0 &&
-            strcmp(type, "attention") != 0) /* its older name */
-            return fail(PESC_UNSUPPORTED, "%s: layer_types[%d]: found %s, expected %s or %s",
-                        w.file, i, type, mixers_name(MIXER_ATTENTION), mixers_name(c->recurrent));
+        bool recurrent;
+        TRY(layer_words_read(c, w, words, i, &recurrent));
+        c->layer_recurrent[i] = recurrent;
     }
     return PESC_OK;
 }
@@ -79,7 +75,7 @@ pesc_status mixers_read(config *c, json_where w)
     if (!c->layer_recurrent)
         return fail_nomem("reading a configuration", (size_t)c->n_layers);
     if (types)
-        TRY(read_types(c, w, types));
+        TRY(read_types(c, w));
     else if (list && !c->attention_interval)
         TRY(read_attention_list(c, w, list));
     for (int32_t i = 0; !types && c->attention_interval && i < c->n_layers; i++)
