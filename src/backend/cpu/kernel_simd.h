@@ -94,9 +94,12 @@ INLINE void tile_partial_sums(int n_rows, int partials, const mm_tile *t, int64_
             tile_partial_sum(n_rows, 1, partials, t, column, s, lines);
 }
 
+/* A second comparison, where none is needed, makes GCC 12 copy sums between registers in the
+ * unrolled loop of AVX2. */
 INLINE void tile_sums(int n_rows, const mm_tile *t, int64_t column)
 {
-    if (!MANY_REGISTERS && mm_is_split(t->format))
+    const bool split = PAIRS ? mm_is_split(t->format) : t->format == MM_F32_SPLIT;
+    if (!MANY_REGISTERS && split)
         tile_partial_sums(n_rows, PARTIALS, t, column);
     else
         tile_partial_sums(n_rows, 1, t, column);
