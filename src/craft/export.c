@@ -268,6 +268,12 @@ static pesc_status to_peft(target_model *p, const pesc_export_options *o)
     if (s == PESC_OK)
         s = peft_join_experts(adapter, &p->from.cfg, &stacks);
     joined = joined || stacks.n;
+    const char *confused = peft_join_confused(adapter);
+    if (s == PESC_OK && confused)
+        log_notice("%s: has LoRA on the %s of experts and of other FFNs, which PEFT 0.21 takes for "
+                   "those of experts: pesc alone reads this adapter; for transformers, write the "
+                   "whole model with pesc merge",
+                   p->from.path, confused);
     if (s == PESC_OK)
         s = write_matrices(adapter, p->dir, dt);
     if (s == PESC_OK)

@@ -296,6 +296,22 @@ pesc_status peft_join_experts(peft *p, const config *c, peft_stacks *out)
     return s;
 }
 
+static const char *last_part(const peft_lora *l)
+{
+    const char *dot = strrchr(l->module, '.');
+    return dot ? dot + 1 : l->module;
+}
+
+const char *peft_join_confused(const peft *p)
+{
+    for (size_t i = 0; i < p->n; i++)
+        for (size_t k = 0; strstr(p->loras[i].module, ".experts.0.") && k < p->n; k++)
+            if (!on_expert(&p->loras[k]) &&
+                strcmp(last_part(&p->loras[i]), last_part(&p->loras[k])) == 0)
+                return last_part(&p->loras[k]);
+    return NULL;
+}
+
 /* ---- adapter_config.json ---- */
 
 static bool has(const json_t *list, const char *text)
@@ -327,7 +343,7 @@ pesc_status peft_join_describe(const peft *p, const peft_stacks *stacks, json_t 
     bool ok = targets && ranks && alphas;
     for (size_t i = 0; ok && i < p->n; i++) {
         const peft_lora *l = &p->loras[i];
-        const char *dot = strrchr(l->module, '.'), *last = dot ? dot + 1 : l->module;
+        const char *last = last_part(l);
         double alpha = (double)l->scale * (double)l->a->ne[0];
         if (l->stacked_rank)
             continue;

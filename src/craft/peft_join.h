@@ -24,6 +24,10 @@ typedef struct peft_stacks {
 /* The same of experts. */
 pesc_status peft_join_experts(peft *p, const config *c, peft_stacks *out);
 
+/* What a matrix is called that single experts and other FFNs have a LoRA on; NULL: there is none.
+ * PEFT takes all of that name for those of experts. */
+const char *peft_join_confused(const peft *p);
+
 /* Writes targets, ranks and alphas anew into an adapter_config.json. */
 pesc_status peft_join_describe(const peft *p, const peft_stacks *stacks, json_t *json);
 

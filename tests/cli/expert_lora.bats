@@ -141,3 +141,20 @@ PY
     [ "$status" -ne 0 ]
     [[ $output == *"feed_forward.experts"* ]]
 }
+
+@test "LoRA on experts and other FFNs of one name: the export says what PEFT does not tell apart" {
+    local golden=$BATS_TEST_DIRNAME/../golden f targets
+    echo '{"input_ids":[1,5,9,13,17,21],"labels":[1,5,9,13,17,21]}' > "$T/d.jsonl"
+    for f in qwen3_next deepseek_v3 qwen3_moe; do
+        for targets in experts all,experts; do
+            "$PESC" train "$golden/$f" -o "$T/run" --data "$T/d.jsonl" --method lora --lora-targets $targets --lora-r 2 --steps 1 --overwrite -q
+            run "$PESC" export "$T/run" --to peft -o "$T/peft" --overwrite
+            [ "$status" -eq 0 ]
+            if [ $targets = experts ] || [ $f = qwen3_moe ]; then
+                [[ $output != *"PEFT 0.21"* ]]
+            else
+                [[ $output == *"$T/run: has LoRA on the gate_proj of experts and of other FFNs, which PEFT 0.21 takes for those of experts"* ]]
+            fi
+        done
+    done
+}

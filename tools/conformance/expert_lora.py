@@ -17,11 +17,11 @@ import torch
 import transformers
 
 PESC = os.environ.get("PESC", str(ROOT / "build/pesc"))
-# Beside LoRA on other linears too; of families in the second list PEFT takes every gate_proj for that of experts.
-BOTH = ["granitemoe", "granitemoehybrid", "gpt_oss", "qwen3_5_moe", "qwen2_moe", "lfm2_moe"]
-FOLDERS = ["qwen3_next", "mixtral", "qwen3_moe",
-           "olmoe", "deepseek_v2", "deepseek_v3", "minimax_m2", "afmoe", "dots1", "glm4_moe", "glm4_moe_lite", "ernie4_5_moe",
-           "flex_olmo", "hunyuan_v1_moe", "mellum", "solar_open"]
+# Beside LoRA on other linears too; those in the second list have shared experts or plain FFNs, whose gate_proj PEFT takes for that of experts.
+BOTH = ["granitemoe", "granitemoehybrid", "gpt_oss", "qwen3_5_moe", "qwen2_moe", "lfm2_moe", "mixtral", "qwen3_moe", "olmoe", "minimax_m2",
+        "flex_olmo"]
+FOLDERS = ["qwen3_next", "deepseek_v2", "deepseek_v3", "afmoe", "dots1", "glm4_moe", "glm4_moe_lite", "ernie4_5_moe", "hunyuan_v1_moe",
+           "mellum", "solar_open"]
 LIMIT = 2e-4
 failed = 0
 
