@@ -5,25 +5,29 @@
  * s of the sum is partial sum s of the k block, and the partial sums of VECTOR outputs are then
  * added in order, as the micro-kernel adds them (kernel_split.h). A chain of multiply-adds in one
  * sum would wait for each result, so several weight rows are multiplied in turn, while the memory
- * of the next ones is prefetched. For more rows of activations the weight rows are decoded into L1,
- * a k block at a time, and multiplied from there. */
+ * of the next ones is prefetched. For more rows of activations a k block of VECTOR weight rows is
+ * decoded into L1, and some rows at a time are multiplied by all of it, so that those stay in L1
+ * too. */
 
 enum {
     FEW_OUTPUTS = 4,                      /* weight rows with sums in registers */
     FEW_TOGETHER = 4,                     /* activation rows, of weights decoded in registers */
     FEW_DECODED = MANY_REGISTERS ? 6 : 3, /* activation rows, of weights decoded into L1 */
     FEW_EACH = VECTOR * PARTIALS, /* partial sums of a row and k block, for VECTOR outputs */
-    FEW_BLOCKS = 64,              /* most k blocks of one call */
+    FEW_BLOCKS = 64,              /* most k blocks of one call for FEW_TOGETHER rows */
     FEW_PARTS = MM_KC / GROUP_ELEMENTS / 8 + 1, /* blocks of several groups that a k block meets */
     FEW_AHEAD = 4 << 10, /* bytes after the weight rows in registers that are not prefetched: short
                             rows are multiplied sooner than memory answers */
     FEW_STRIDE = MM_KC + 16 /* from row to row of decoded weights: other sets of L1 */
 };
 
-/* The scratch of a call. */
-typedef struct few_scratch {
-    float partials[FEW_BLOCKS * MM_FEW_ROWS * FEW_EACH]; /* [k blocks][rows][FEW_EACH] */
-    mm_element decoded[FEW_OUTPUTS][FEW_STRIDE];         /* a k block */
+/* The scratch of a call: of FEW_TOGETHER rows at most, or of any number of them. */
+typedef union few_scratch {
+    float partials[FEW_BLOCKS * FEW_TOGETHER * FEW_EACH]; /* [k blocks][rows][FEW_EACH] */
+    struct {
+        mm_element elements[VECTOR][FEW_STRIDE]; /* a k block */
+        float partials[FEW_DECODED * FEW_EACH];  /* [rows][FEW_EACH] of it */
+    } decoded;
 } few_scratch;
 
 _Static_assert(sizeof(few_scratch) <= 2 << 20, "it fits mm_tile.scratch");
@@ -32,7 +36,8 @@ _Static_assert(sizeof(few_scratch) <= 2 << 20, "it fits mm_tile.scratch");
 typedef struct block_rows {
     const uint8_t *row[FEW_OUTPUTS];
     const uint8_t *next; /* what is prefetched, as long as the rows are together */
-    const mm_element *a; /* [.][MM_KC]: the activations they are multiplied with */
+    const mm_element *a; /* [.][MM_KC]: the activations they are multiplied with, */
+    mm_element *decoded; /* or [outputs][FEW_STRIDE]: where their elements are stored */
 } block_rows;
 
 /* The sums of VECTOR outputs from `column` on, of all rows, from the partial sums in scratch. */
@@ -86,18 +91,30 @@ INLINE void take_rows_apart(int outputs, dtype dt, const block_rows *w, int64_t 
             find_parts(dt, w->row[j] + i * block_bytes(dt), &parts[0][j]);
 }
 
-/* partials [n_rows][VECTOR outputs][PARTIALS] of groups [first, end) of the rows. */
-INLINE void block_sums(int n_rows, int outputs, dtype dt, const block_rows *w, int64_t first,
-                       int64_t end, float *partials)
+/* Stores the elements of these groups, those of each weight row FEW_STRIDE after the last row's. */
+INLINE void store_groups(dtype dt, const row_groups *w, mm_element *to)
 {
-    const mm_element *a = w->a;
+    const int n = block_groups(dt) > 1 ? 2 : 1;
+#pragma GCC unroll 64
+    for (int odd = 0; odd < n; odd++)
+#pragma GCC unroll 64
+        for (int j = 0; j < FEW_OUTPUTS; j++) {
+            vec b[GROUP_VECTORS];
+            group_at at = { w->block[j], &w->parts[j], w->g, odd };
+            group_elements(dt, &at, b);
+#pragma GCC unroll 64
+            for (int v = 0; v < GROUP_VECTORS; v++)
+                store_elements(to + j * FEW_STRIDE + odd * GROUP_ELEMENTS + v * VECTOR, b[v]);
+        }
+}
+
+/* Groups [first, end) of the rows, multiplied with n_rows rows of activations and added to sum; or,
+ * with n_rows 0, stored at w->decoded. */
+INLINE void walk_groups(int n_rows, int outputs, dtype dt, const block_rows *w, int64_t first,
+                        int64_t end, vecf sum[FEW_TOGETHER][FEW_OUTPUTS])
+{
+    int64_t e = 0;
     const int per = block_groups(dt), step = per > 1 ? 2 : 1;
-    vecf sum[FEW_TOGETHER][FEW_OUTPUTS];
-#pragma GCC unroll 64
-    for (int i = 0; i < n_rows; i++)
-#pragma GCC unroll 64
-        for (int j = 0; j < outputs; j++)
-            sum[i][j] = zero_sums();
     block_parts parts[FEW_PARTS][FEW_OUTPUTS];
     take_rows_apart(outputs, dt, w, first, end, parts);
     row_groups groups = { .parts = parts[0] };
@@ -111,9 +128,25 @@ INLINE void block_sums(int n_rows, int outputs, dtype dt, const block_rows *w, i
             __builtin_prefetch(w->next + outputs * byte + i, 0, 2);
         int stop = per > 1 && base + per > end ? (int)(end - base) : per;
         groups.g = per > 1 && base < first ? (int)(first - base) : 0;
-        for (; groups.g < stop; groups.g += step, a += step * GROUP_ELEMENTS)
-            add_groups(n_rows, outputs, dt, &groups, a, sum);
+        for (; groups.g < stop; groups.g += step, e += step * GROUP_ELEMENTS)
+            if (n_rows > 0)
+                add_groups(n_rows, outputs, dt, &groups, w->a + e, sum);
+            else
+                store_groups(dt, &groups, w->decoded + e);
     }
+}
+
+/* partials [n_rows][VECTOR outputs][PARTIALS] of groups [first, end) of the rows. */
+INLINE void block_sums(int n_rows, int outputs, dtype dt, const block_rows *w, int64_t first,
+                       int64_t end, float *partials)
+{
+    vecf sum[FEW_TOGETHER][FEW_OUTPUTS];
+#pragma GCC unroll 64
+    for (int i = 0; i < n_rows; i++)
+#pragma GCC unroll 64
+        for (int j = 0; j < outputs; j++)
+            sum[i][j] = zero_sums();
+    walk_groups(n_rows, outputs, dt, w, first, end, sum);
 #pragma GCC unroll 64
     for (int i = 0; i < n_rows; i++)
 #pragma GCC unroll 64
@@ -190,57 +223,61 @@ INLINE void decoded_sums(int n_rows, const mm_element *a, const mm_element *b, i
             put_sums(partials + (i * VECTOR + j) * PARTIALS, sum[i][j], false);
 }
 
-/* The same for any number of rows, in parts of about equal height. */
-TARGET static void all_decoded_sums(int64_t n_rows, const mm_element *a, const mm_element *b,
-                                    int64_t n, float *partials)
+INLINE void decode_blocks(dtype dt, const block_rows *w, int64_t first, int64_t end)
 {
-    int64_t parts = num_divide_up(n_rows, FEW_DECODED);
-    for (int64_t part = 0, row = 0, end; part < parts; part++, row = end) {
-        end = n_rows * (part + 1) / parts;
-        switch (end - row) {
-#define CASE(rows)                                                                                 \
-    case rows:                                                                                     \
-        decoded_sums(rows <= FEW_DECODED ? rows : 1, a + row * MM_KC, b, n,                        \
-                     partials + row * FEW_EACH);                                                   \
-        break;
-            CASE(1) CASE(2) CASE(3) CASE(4) CASE(5) CASE(6)
-#undef CASE
-        }
-    }
+    walk_groups(0, FEW_OUTPUTS, dt, w, first, end, NULL);
 }
 
-/* Decodes elements [e, e + n) of a block in FEW_OUTPUTS weight rows from `column` on, the last row
- * of the block in place of those after it, and prefetches a part of the next rows. */
+/* Decodes elements [e, e + n) of a block in VECTOR weight rows from `column` on, the last row of
+ * the block in place of those after it. */
 TARGET static void decode_rows(const mm_operand *x, mm_block block, int64_t column, int64_t e,
                                int64_t n, few_scratch *scratch)
 {
-    const char *first = (const char *)x->data + (block.row + column) * row_bytes_of(x);
-    int64_t together = FEW_OUTPUTS * row_bytes_of(x);
-    for (int64_t j = 0; j < FEW_OUTPUTS; j++)
-        decode_elements(x->dt, first + num_min(j, block.n_rows - column - 1) * row_bytes_of(x),
-                        (block.e + e) * VALUES, n * VALUES, scratch->decoded[j]);
-    for (int64_t i = together * e / block.n_elements; i < together * (e + n) / block.n_elements;
-         i += MM_CACHE_LINE)
-        __builtin_prefetch(first + together + i, 0, 2);
+    int64_t first = (block.e + e) / GROUP_ELEMENTS, end = first + n / GROUP_ELEMENTS;
+    for (int64_t j = 0; j < num_min(VECTOR, block.n_rows - column); j += FEW_OUTPUTS) {
+        block_rows w = block_rows_at(FEW_OUTPUTS, x, block, column + j);
+        w.next += (VECTOR - FEW_OUTPUTS) * row_bytes_of(x) - FEW_AHEAD;
+        w.decoded = scratch->decoded.elements[j];
+        WITH_BLOCK_FORMAT(x->dt, decode_blocks, &w, first, end)
+    }
+}
+
+/* Sums of n elements of all rows times VECTOR decoded weight rows, in parts of about equal height.
+ */
+TARGET static void multiply_decoded(const mm_tile *t, const mm_element *a, int64_t n,
+                                    int64_t outputs, float *sums, bool add)
+{
+    few_scratch *scratch = (few_scratch *)(void *)t->scratch;
+    float *partials = scratch->decoded.partials;
+    int64_t parts = num_divide_up(t->n_rows, FEW_DECODED);
+    for (int64_t part = 0, row = 0, end; part < parts; part++, row = end) {
+        end = t->n_rows * (part + 1) / parts;
+        for (int64_t j = 0; j < outputs; j += FEW_OUTPUTS)
+            switch (end - row) {
+#define CASE(rows)                                                                                 \
+    case rows:                                                                                     \
+        decoded_sums(rows <= FEW_DECODED ? rows : 1, a + row * MM_KC,                              \
+                     scratch->decoded.elements[j], n, partials + j * PARTIALS);                    \
+        break;
+                CASE(1) CASE(2) CASE(3) CASE(4) CASE(5) CASE(6)
+#undef CASE
+            }
+        for (int64_t i = row; i < end; i++)
+            reduce_partials(sums + i * t->ld, partials + (i - row) * FEW_EACH, add);
+    }
 }
 
 /* All rows of the activations times VECTOR outputs from `column` on, which are decoded once. */
-TARGET static void multiply_decoded(const mm_tile *t, const mm_operand *x, mm_block block,
-                                    int64_t column)
+TARGET static void decode_and_multiply(const mm_tile *t, const mm_operand *x, mm_block block,
+                                       int64_t column)
 {
-    few_scratch *scratch = (few_scratch *)(void *)t->scratch;
-    for (int64_t j = 0; j < num_min(VECTOR, block.n_rows - column); j += FEW_OUTPUTS) {
-        float *to = scratch->partials + j * PARTIALS;
-        const mm_element *a = t->rows;
-        for (int64_t e = 0; e < block.n_elements; e += t->block_elements) {
-            int64_t n = num_min(t->block_elements, block.n_elements - e);
-            decode_rows(x, block, column + j, e, n, scratch);
-            all_decoded_sums(t->n_rows, a, scratch->decoded[0], n, to);
-            a += t->n_rows * MM_KC;
-            to += t->n_rows * FEW_EACH;
-        }
+    const mm_element *a = t->rows;
+    for (int64_t e = 0; e < block.n_elements; e += t->block_elements, a += t->n_rows * MM_KC) {
+        int64_t n = num_min(t->block_elements, block.n_elements - e);
+        decode_rows(x, block, column, e, n, (few_scratch *)(void *)t->scratch);
+        multiply_decoded(t, a, n, num_min(VECTOR, block.n_rows - column), t->sums + column,
+                         t->add || e > 0);
     }
-    reduce_blocks(t, block, column);
 }
 
 INLINE void few_rows_of_blocks(dtype dt, const mm_tile *t, const mm_operand *x, mm_block block)
@@ -269,5 +306,5 @@ TARGET static void few_rows_blocks(const mm_tile *t, const mm_operand *x, mm_for
         WITH_BLOCK_FORMAT(x->dt, few_rows_of_blocks, t, x, block)
     else
         for (int64_t column = 0; column < block.n_rows; column += VECTOR)
-            multiply_decoded(t, x, block, column);
+            decode_and_multiply(t, x, block, column);
 }

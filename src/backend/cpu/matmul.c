@@ -70,7 +70,7 @@ static pesc_kernel_row describe(cpu_isa isa, dtype activations, bool few_rows)
              few_rows && !e->few_rows_blocks ? "" : "|gguf");
     snprintf(r.hardware, sizeof r.hardware, "%s", cpu_isa_name(isa));
     snprintf(r.detail, sizeof r.detail, "%s%s",
-             few_rows && e->few_rows_blocks ? "weights read as they are; gguf up to 32 rows"
+             few_rows && e->few_rows_blocks ? "weights read as they are; gguf up to 64 rows"
              : few_rows                     ? "weights read as they are"
              : e->row_panel                 ? "tiles of 16x16 pairs of bf16"
                                             : "weights packed into panels",

@@ -23,7 +23,7 @@ enum {
     MM_K_GROUP = 16,         /* packed k is padded with zeros to a multiple of this many elements */
     MM_K_STEP = 4,           /* of which a micro-kernel multiplies a multiple of this many */
     MM_FEW_ROWS = 8,         /* most rows of the few-rows kernel, */
-    MM_FEW_ROWS_BLOCKS = 32, /* and of few_rows_blocks */
+    MM_FEW_ROWS_BLOCKS = 64, /* and of few_rows_blocks */
     MM_CACHE_LINE = 64,      /* bytes */
     MM_AMX_TILE = 16,        /* rows of an AMX tile */
     MM_AMX_ROWS = 32,        /* most rows of a row panel: two AMX tiles */

@@ -501,27 +501,18 @@ INLINE void group_elements(dtype dt, const group_at *at, vec out[GROUP_VECTORS])
 
 /* ---- whole rows */
 
-/* A group as elements or, where asked, as f32 values, stored at *out, which then is after it. */
-INLINE void decode_group(dtype dt, bool as_values, const group_at *at, uint32_t **out)
+/* A group as f32 values at *out, which then is after it. */
+INLINE void unpack_group(dtype dt, const group_at *at, float **out)
 {
-    if (as_values) {
-        vecf values[VALUE_VECTORS];
-        group_values(dt, at, values);
-        for (int i = 0; i < VALUE_VECTORS; i++, *out += VECTOR)
-            put_sums((float *)*out, values[i], false);
-    } else {
-        vec elements[GROUP_VECTORS];
-        group_elements(dt, at, elements);
-        for (int i = 0; i < GROUP_VECTORS; i++, *out += VECTOR)
-            store_elements(*out, elements[i]);
-    }
+    vecf values[VALUE_VECTORS];
+    group_values(dt, at, values);
+    for (int i = 0; i < VALUE_VECTORS; i++, *out += VECTOR)
+        put_sums(*out, values[i], false);
 }
 
-INLINE void decode_format(dtype dt, bool as_values, const void *row, int64_t first, int64_t n,
-                          void *out)
+INLINE void unpack_format(dtype dt, const void *row, int64_t first, int64_t n, float *out)
 {
     const int per = block_groups(dt);
-    uint32_t *to = out;
     block_parts parts;
     int64_t g = first / QUANTS_GROUP, end = g + n / QUANTS_GROUP;
     while (g < end) {
@@ -533,9 +524,9 @@ INLINE void decode_format(dtype dt, bool as_values, const void *row, int64_t fir
             at.odd = 0;
             if (per > 1 && g % 2) {
                 at.odd = 1;
-                decode_group(dt, as_values, &at, &to);
+                unpack_group(dt, &at, &out);
             } else {
-                decode_group(dt, as_values, &at, &to);
+                unpack_group(dt, &at, &out);
             }
         }
     }
@@ -544,15 +535,5 @@ INLINE void decode_format(dtype dt, bool as_values, const void *row, int64_t fir
 /* See mm_engine.unpack. */
 TARGET static void unpack(dtype dt, const void *row, int64_t first, int64_t n, float *out)
 {
-    WITH_BLOCK_FORMAT(dt, decode_format, true, row, first, n, out);
-}
-
-/* The same as elements. */
-TARGET static void decode_elements(dtype dt, const void *row, int64_t first, int64_t n,
-                                   mm_element *out)
-{
-    if (VALUES == 1)
-        unpack(dt, row, first, n, (float *)out);
-    else
-        WITH_BLOCK_FORMAT(dt, decode_format, false, row, first, n, out);
+    WITH_BLOCK_FORMAT(dt, unpack_format, row, first, n, out)
 }
