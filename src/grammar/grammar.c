@@ -188,12 +188,12 @@ static uint32_t plain_run(grammar *g, uint32_t *run, bool *loops)
     return n;
 }
 
-static bool may_follow(grammar *g, uint32_t state, int32_t id)
+static uint32_t after_token(grammar *g, uint32_t state, int32_t id)
 {
     const piece_trie *p = g->p;
     for (size_t i = p->first[id]; i < p->first[id + 1] && state != STATE_DEAD; i++)
         state = automaton_step(&g->a, state, (unsigned char)p->text[i]);
-    return state != STATE_DEAD;
+    return state;
 }
 
 /* Finds the tokens that may follow in a state, into g->set. */
@@ -210,7 +210,7 @@ static void find_tokens(grammar *g, uint32_t state)
     }
     memcpy(g->set, p->plain + (loops ? 0 : n) * p->words, p->words * sizeof *g->set);
     for (size_t i = 0; !loops && n == PIECES_PLAIN && i < p->n_longer; i++)
-        if (may_follow(g, state, p->longer[i]))
+        if (after_token(g, state, p->longer[i]) != STATE_DEAD)
             add_token(g->set, p->longer[i]);
     for (size_t i = 0; i < p->n_exits; i++) {
         piece_exit e = p->exits[i];
@@ -352,21 +352,33 @@ static pesc_status follow(matcher *m, const int32_t *ids, size_t n)
                : PESC_OK;
 }
 
+/* Locks the grammar and brings the state to the text of n tokens; false: it cannot be. */
+static bool enter(matcher *m, const int32_t *ids, size_t n)
+{
+    pthread_mutex_lock(&m->g->lock);
+    if (m->status == PESC_OK)
+        m->status = follow(m, ids, n);
+    return m->status == PESC_OK;
+}
+
+static void leave(matcher *m)
+{
+    pthread_mutex_unlock(&m->g->lock);
+    if (m->status != PESC_OK)
+        snprintf(m->why, sizeof m->why, "%s", pesc_last_error());
+}
+
 const uint32_t *matcher_allowed(matcher *m, const int32_t *ids, size_t n, bool *accepts)
 {
     grammar *g = m->g;
     *accepts = false;
     if (m->status != PESC_OK)
         return NULL;
-    pthread_mutex_lock(&g->lock);
-    m->status = follow(m, ids, n);
-    if (m->status == PESC_OK)
+    if (enter(m, ids, n))
         m->status = get_mask(g, m->state, m->set);
     if (m->status == PESC_OK)
         *accepts = automaton_accepts(&g->a, m->state);
-    pthread_mutex_unlock(&g->lock);
-    if (m->status != PESC_OK)
-        snprintf(m->why, sizeof m->why, "%s", pesc_last_error());
+    leave(m);
     return m->status == PESC_OK ? m->set : NULL;
 }
 
@@ -414,4 +426,118 @@ bool matcher_exclude(matcher *m, const int32_t *ids, size_t n, const int32_t *en
             m->text.n);
     }
     return any != 0;
+}
+
+/* ---- what will follow ---- */
+
+static bool is_blank(int byte)
+{
+    return byte == ' ' || byte == '\n' || byte == '\t' || byte == '\r';
+}
+
+/* The blank that goes on with those at the end of the text as they went on after the byte before
+ * them where it was last; 0: none did, or it was not there. */
+static int usual_blank(const char *text, size_t n)
+{
+    size_t blanks = 0;
+    while (blanks < n && is_blank(text[n - 1 - blanks]))
+        blanks++;
+    const size_t before = n - blanks;
+    const char *at = before > 1 ? memrchr(text, text[before - 1], before - 1) : NULL;
+    for (size_t i = 1; at && i <= blanks; i++)
+        if (!is_blank(at[i]))
+            return 0;
+    return at && is_blank(at[1 + blanks]) ? at[1 + blanks] : 0;
+}
+
+/* The byte that follows the text, whose state this is; -1: there are several. */
+static int only_byte(automaton *a, uint32_t state, const str *text)
+{
+    int blank = -1, other = -1, n_blanks = 0;
+    for (int b = 0; b < 256; b++) {
+        if (automaton_step(a, state, (unsigned char)b) == STATE_DEAD)
+            continue;
+        if (is_blank(b)) {
+            n_blanks++;
+            blank = b;
+        } else if (other >= 0) {
+            return -1;
+        } else {
+            other = b;
+        }
+    }
+    if (n_blanks == 0 || other < 0)
+        return n_blanks > 1 ? -1 : n_blanks == 1 ? blank : other;
+    int usual = usual_blank(text->p, text->n);
+    bool fits = usual && automaton_step(a, state, (unsigned char)usual) != STATE_DEAD;
+    return fits ? usual : other;
+}
+
+/* Adds what follows the text, whose state this is, as long as only one text can. */
+static void foresee_bytes(automaton *a, uint32_t state, str *text, size_t most)
+{
+    for (size_t i = 0; i < most && !automaton_accepts(a, state); i++) {
+        int byte = only_byte(a, state, text);
+        if (byte < 0)
+            return;
+        str_putc(text, (char)byte);
+        state = automaton_step(a, state, (unsigned char)byte);
+    }
+}
+
+/* The longest token with which the text begins; -1: none. */
+static int32_t longest_token(const piece_trie *p, const char *text, size_t n)
+{
+    int32_t longest = -1;
+    uint32_t at = 0, end = p->n_nodes;
+    for (size_t i = 0; i < n; i++) {
+        while (at < end && p->byte[at] != (unsigned char)text[i])
+            at = p->end[at];
+        if (at == end)
+            break;
+        if (p->token[at] < p->token[at + 1]) /* the last one: bytes by their numbers come first */
+            longest = p->ids[p->token[at + 1] - 1];
+        end = p->end[at++];
+    }
+    return longest;
+}
+
+int32_t matcher_foresee(matcher *m, const int32_t *ids, size_t n, int32_t *out, int32_t most)
+{
+    enum { BYTES = 128 }; /* more than the guesses of a forward have */
+    int32_t found = 0, id;
+    if (m->status != PESC_OK)
+        return 0;
+    if (enter(m, ids, n)) {
+        str *text = &m->text;
+        const size_t from = text->n;
+        foresee_bytes(&m->g->a, m->state, text, BYTES);
+        size_t at = from, end = text->n;
+        while (end > from && is_blank(text->p[end - 1])) /* it begins the next token */
+            end--;
+        while (found < most && at < end &&
+               (id = longest_token(m->g->p, text->p + at, end - at)) >= 0) {
+            out[found++] = id;
+            at += pieces_length(m->g->p, id);
+        }
+        text->n = from;
+    }
+    leave(m);
+    return found;
+}
+
+int32_t matcher_permits(matcher *m, const int32_t *ids, size_t n, const int32_t *more,
+                        int32_t n_more)
+{
+    int32_t k = 0;
+    if (m->status != PESC_OK)
+        return 0;
+    uint32_t state = enter(m, ids, n) ? m->state : STATE_DEAD;
+    for (; k < n_more && state != STATE_DEAD && pieces_length(m->g->p, more[k]); k++) {
+        state = after_token(m->g, state, more[k]);
+        if (state == STATE_DEAD)
+            break;
+    }
+    leave(m);
+    return k;
 }

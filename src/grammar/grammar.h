@@ -52,6 +52,15 @@ bool matcher_exclude(matcher *m, const int32_t *ids, size_t n, const int32_t *en
  * the text is complete. NULL: see matcher_status(). */
 const uint32_t *matcher_allowed(matcher *m, const int32_t *ids, size_t n, bool *accepts);
 
+/* Guesses of what follows n generated tokens, at most `most` of them; the tokens of a call begin
+ * with those of the call before. The grammar lets only one text follow, but for blanks, of which
+ * those are guessed that followed the same byte last; it is spelled in the longest tokens. 0:
+ * more than one text may follow. */
+int32_t matcher_foresee(matcher *m, const int32_t *ids, size_t n, int32_t *out, int32_t most);
+/* How many of the tokens `more` may follow n generated tokens, likewise. */
+int32_t matcher_permits(matcher *m, const int32_t *ids, size_t n, const int32_t *more,
+                        int32_t n_more);
+
 /* PESC_OK, or why no token may follow although the text is not complete. */
 pesc_status matcher_status(const matcher *m);
 

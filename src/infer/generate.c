@@ -90,8 +90,9 @@ static pesc_status decode(completion *c, const char **finish)
             s->fed.n == (size_t)s->n_ctx)
             break;
         int64_t left = c->opt->max_tokens - step - 2; /* tokens after this one's successor */
-        TRY(session_next(s, id, left < GUESS_MOST ? (int32_t)left : GUESS_MOST,
-                         c->opt->draft_tokens));
+        session_guesses how = { left < GUESS_MOST ? (int32_t)left : GUESS_MOST,
+                                c->opt->draft_tokens, c->matcher, (size_t)step + 1 };
+        TRY(session_next(s, id, &how));
     }
     TRY(answer_finish(&c->answer));
     bool last = wanted;

@@ -48,13 +48,13 @@ static double predicted(const guess_pace *p, int32_t rows)
     return known ? p->seconds[known] * (1 + UNKNOWN * (rows - known) / known) : 0;
 }
 
-int32_t guess_worth(const guess_record *r, const guess_pace *p, const guess_text *t, double each)
+int32_t guess_worth(double right, const guess_pace *p, const guess_text *t, double each)
 {
     double alone = predicted(p, t->rows), best = alone > 0 ? MARGIN * t->rows / alone : 0;
     double expected = t->rows, all_right = 1;
     int32_t n = 0;
     for (int32_t k = 1; alone > 0 && k <= t->most && t->rows + k <= GUESS_ROWS; k++) {
-        all_right *= r->right;
+        all_right *= right;
         expected += all_right;
         double rate = expected / (predicted(p, t->rows + k) + k * each);
         if (rate > best) {
@@ -71,18 +71,45 @@ int32_t guess_next(guess_record *r, const guess_pace *p, const guess_text *t, in
     bool automatic = wanted == PESC_AUTO;
     int32_t most = automatic || wanted > GUESS_MOST ? GUESS_MOST : (int32_t)wanted;
     most = most < t->most ? most : t->most;
-    int32_t found = most > 0 ? guess_lookup(t->ids, t->n, out, most) : 0;
-    r->waits = found > 0;
-    r->next = found > 0 ? out[0] : 0;
+    if (most <= 0)
+        return 0;
+    guess_rate *rate = &r->foreseen;
+    const int32_t *generated = t->ids + (t->n - t->generated);
+    int32_t found =
+        t->matcher ? matcher_foresee(t->matcher, generated, t->generated, out, most) : 0;
+    if (found == 0) {
+        rate = &r->lookups;
+        found = guess_permitted(t, out, guess_lookup(t->ids, t->n, out, most));
+    }
+    guess_made(rate, out, found);
     if (automatic)
-        found = guess_worth(r, p, &(guess_text){ t->ids, t->n, t->rows, found }, 0);
+        found = guess_worth(rate->right, p, &(guess_text){ .rows = t->rows, .most = found }, 0);
     r->checked += found;
     return found;
 }
 
-void guess_learn(guess_record *r, int32_t id)
+int32_t guess_permitted(const guess_text *t, const int32_t *guess, int32_t n)
+{
+    if (!t->matcher || n == 0)
+        return n;
+    return matcher_permits(t->matcher, t->ids + (t->n - t->generated), t->generated, guess, n);
+}
+
+void guess_made(guess_rate *r, const int32_t *out, int32_t n)
+{
+    r->waits = n > 0;
+    r->next = n > 0 ? out[0] : 0;
+}
+
+void guess_came(guess_rate *r, int32_t id)
 {
     if (r->waits)
         r->right += MEMORY * ((id == r->next) - r->right);
     r->waits = false;
+}
+
+void guess_learn(guess_record *r, int32_t id)
+{
+    guess_came(&r->lookups, id);
+    guess_came(&r->foreseen, id);
 }

@@ -21,6 +21,7 @@ pesc_status job_open(job **out, const sched_request *r, uint64_t ticket)
     j->whole = r->n;
     j->ticket = ticket;
     j->greedy = true;
+    j->guesses = guess_begin();
     j->prompt_delivered = r->first;
     if (r->sample)
         j->sample = *r->sample;

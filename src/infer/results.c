@@ -20,7 +20,8 @@ static size_t add_draws(scheduler *s, const placed *p, const row_score *a, size_
                                         .terms = j->r.terms,
                                         .seen = j->ids.ids,
                                         .n_seen = j->ids.n + (size_t)i,
-                                        .step = (uint64_t)(job_generated(j) + i) };
+                                        .step = (uint64_t)(job_generated(j) + i),
+                                        .after_guess = i > 0 };
     return n;
 }
 
@@ -166,8 +167,8 @@ static pesc_status deliver_one(scheduler *s, placed *p)
     bool more = true; /* false: its callback ends the request, or no token may follow */
     job *j = p->j;
     pesc_status st = PESC_OK;
-    size_t at = p->details, n = 0, scored = p->n - (size_t)p->n_chosen;
-    for (size_t k = 0; st == PESC_OK && more && k < p->n; k++, at += n) {
+    size_t at = p->details, n = 0, scored = p->n - (size_t)p->n_chosen, k = 0;
+    for (; st == PESC_OK && more && k < p->n; k++, at += n) {
         if (j->r.row)
             st = scheduler_deliver_details(s, j, at, &n);
         if (st != PESC_OK || k < scored)
@@ -175,6 +176,7 @@ static pesc_status deliver_one(scheduler *s, placed *p)
         j->delivered++;
         st = j->r.token ? j->r.token(j->r.ud, p->chosen[k - scored], &more) : PESC_OK;
     }
+    j->guesses.accepted -= (int64_t)(p->n - k); /* what a callback ended came too late */
     more = more && !p->ended;
     sched_finish finish = !more ? FINISH_STOPPED : job_is_score(j) ? FINISH_SCORED : FINISH_LENGTH;
     if (st == PESC_OK && (p->complete || !more))

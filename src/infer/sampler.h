@@ -70,8 +70,10 @@ typedef struct sampling_row {
     const int32_t *seen;        /* as sampler_pick() takes them */
     size_t n_seen;
     uint64_t step;
-    int32_t id;  /* the token that was drawn */
-    bool failed; /* instead */
+    bool after_guess; /* the last token of `seen` is a guess: this one is drawn only if that is the
+                         token drawn from the row before */
+    int32_t id;       /* the token that was drawn */
+    bool failed;      /* instead */
 } sampling_row;
 
 /* threads: 0 is one for each core. dev is borrowed. */

@@ -10,7 +10,8 @@ struct sampling {
     sampler **samplers; /* [threads of the pool] */
     float *copy; /* logits in pinned host memory; NULL where the device has them in the host's */
     size_t cap_rows;    /* of the copy */
-    sampling_row *rows; /* the current draws */
+    sampling_row *rows; /* [n_rows]: the current draws */
+    size_t n_rows;
 };
 
 pesc_status sampling_open(sampling **out, device *dev, int32_t vocab, int threads)
@@ -81,17 +82,25 @@ static pesc_status draw(sampling *s, sampling_row *r, int worker)
     return sampler_pick(with, r->logits, r->seen, r->n_seen, r->step, &r->id);
 }
 
+/* A row and those after its guesses, one after the other: each knows the token before it, and a
+ * matcher goes from one to the next. */
 static void draw_chunk(void *ctx, int64_t chunk, int worker)
 {
     sampling *s = ctx;
-    sampling_row *r = &s->rows[chunk];
-    r->failed = draw(s, r, worker) != PESC_OK;
+    sampling_row *r = &s->rows[chunk], *end = s->rows + s->n_rows;
+    bool right = !r->after_guess;
+    for (; right; r++) {
+        r->failed = draw(s, r, worker) != PESC_OK;
+        right =
+            !r->failed && r + 1 < end && r[1].after_guess && r[1].seen[r[1].n_seen - 1] == r->id;
+    }
 }
 
 pesc_status sampling_draw(sampling *s, tensor logits, sampling_row *rows, size_t n)
 {
     TRY(fetch(s, logits, rows, n));
     s->rows = rows;
+    s->n_rows = n;
     thread_for(s->pool, (int64_t)n, draw_chunk, s);
     for (size_t i = 0; i < n; i++)
         if (rows[i].failed) /* again, because the sentence of an error belongs to its thread */

@@ -337,8 +337,7 @@ static int32_t guess_room(const scheduler *s, const job *j)
 {
     const config *c = &s->m->shape.cfg;
     int32_t next = (int32_t)j->ids.n, waiting = 0;
-    bool fits = s->guess && s->n_running < GUESS_ROWS && job_first_row(j) == next - 1 &&
-                !(j->r.terms && j->r.terms->matcher);
+    bool fits = s->guess && s->n_running < GUESS_ROWS && job_first_row(j) == next - 1;
     for (int32_t i = 0; fits && i < s->n_running; i++) {
         fits = scheduler_generates(s, i);
         waiting += !is_placed(s, s->order[i]);
@@ -361,8 +360,13 @@ static pesc_status guess_ahead(scheduler *s, job *j, int32_t *n)
         return PESC_OK;
     for (int32_t i = 0; i < s->n_running; i++)
         rows += !is_placed(s, s->order[i]);
-    *n = guess_next(&j->guesses, &s->pace, &(guess_text){ j->ids.ids, j->ids.n, rows, room },
-                    s->guess, out);
+    guess_text t = { j->ids.ids,
+                     j->ids.n,
+                     rows,
+                     room,
+                     j->r.terms ? j->r.terms->matcher : NULL,
+                     (size_t)job_generated(j) };
+    *n = guess_next(&j->guesses, &s->pace, &t, s->guess, out);
     for (int32_t i = 0; i < *n; i++)
         TRY(id_list_add(&j->ids, out[i]));
     j->ids.n -= (size_t)*n;

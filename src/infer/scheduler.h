@@ -49,7 +49,7 @@ typedef struct scheduler_options {
                              the next one. A request that its callback ends is in that one, too;
                              what it computes there is dropped. */
     int64_t guesses;      /* tokens of a text that are guessed and checked at a time: PESC_AUTO as
-                             many as pay, 0 none (guess.h). On a CPU, in texts without a grammar. */
+                             many as pay, 0 none (guess.h). On a CPU. */
 } scheduler_options;
 
 pesc_status scheduler_open(scheduler **out, pesc_model *m, const scheduler_options *opt);

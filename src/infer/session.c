@@ -189,7 +189,7 @@ pesc_status pesc_session_draft(pesc_session *s, pesc_model *draft)
     }
     pesc_session_close(s->draft);
     s->draft = d;
-    s->drafts = (guess_record){ .right = 1 };
+    s->drafts = (guess_rate){ .right = 1 };
     return PESC_OK;
 }
 
@@ -203,13 +203,13 @@ static int32_t most_likely(const float *logits, int32_t n)
 
 /* What the draft model says after the n tokens of s->fed: as many as pay, at times two to see
  * whether they do by now. */
-static pesc_status draft_guess(pesc_session *s, int32_t room, int64_t wanted, int32_t *out,
+static pesc_status draft_guess(pesc_session *s, const guess_text *t, int64_t wanted, int32_t *out,
                                int32_t *n)
 {
     enum { AT_FIRST = 4, AGAIN = 2, UNTIL_AGAIN = 32 };
     pesc_session *d = s->draft;
-    guess_text t = { s->fed.ids, s->fed.n, 1, room };
-    int32_t k = wanted == PESC_AUTO ? guess_worth(&s->drafts, &s->pace, &t, s->draft_seconds)
+    int32_t room = t->most;
+    int32_t k = wanted == PESC_AUTO ? guess_worth(s->drafts.right, &s->pace, t, s->draft_seconds)
                                     : (int32_t)wanted;
     if (wanted == PESC_AUTO && s->draft_seconds <= 0)
         k = AT_FIRST;
@@ -231,17 +231,16 @@ static pesc_status draft_guess(pesc_session *s, int32_t room, int64_t wanted, in
     if (k > 1)
         s->draft_seconds = (clock_seconds() - began) / (k - 1);
     s->undrafted = 0;
-    s->drafts.waits = true;
-    s->drafts.next = out[0];
-    s->guesses.checked += k;
-    *n = k;
+    guess_made(&s->drafts, out, k);
+    *n = guess_permitted(t, out, k);
+    s->guesses.checked += *n;
     return PESC_OK;
 }
 
-pesc_status session_next(pesc_session *s, int32_t id, int32_t most, int64_t wanted)
+pesc_status session_next(pesc_session *s, int32_t id, const session_guesses *how)
 {
     guess_learn(&s->guesses, id);
-    guess_learn(&s->drafts, id);
+    guess_came(&s->drafts, id);
     if (s->n_ahead > 0 && s->ahead[s->row] == id) {
         s->row++;
         s->n_ahead--;
@@ -249,16 +248,16 @@ pesc_status session_next(pesc_session *s, int32_t id, int32_t most, int64_t want
         return id_list_add(&s->fed, id);
     }
     drop_ahead(s);
-    int32_t ids[1 + GUESS_MOST] = { id }, room = room_ahead(s, most);
+    int32_t ids[1 + GUESS_MOST] = { id }, room = room_ahead(s, how->most);
     size_t n = s->fed.n;
     if (room == 0)
         return feed(s, ids, 1);
     TRY(id_list_add(&s->fed, id)); /* the lookup reads it as the end of the text */
-    int32_t ahead = guess_next(&s->guesses, &s->pace, &(guess_text){ s->fed.ids, n + 1, 1, room },
-                               wanted, ids + 1);
+    guess_text t = { s->fed.ids, n + 1, 1, room, how->matcher, how->generated };
+    int32_t ahead = guess_next(&s->guesses, &s->pace, &t, how->wanted, ids + 1);
     pesc_status drafted = PESC_OK;
     if (s->draft && ahead == 0)
-        drafted = draft_guess(s, room, wanted, ids + 1, &ahead);
+        drafted = draft_guess(s, &t, how->wanted, ids + 1, &ahead);
     s->fed.n = n;
     TRY(drafted);
     double began = clock_seconds();
@@ -296,7 +295,7 @@ pesc_status session_extend(pesc_session *s, const int32_t *ids, size_t n)
         common = 0; /* the states are those of the last token that was fed */
     s->fed.n = common;
     drop_ahead(s);
-    s->guesses = (guess_record){ 0 };
+    s->guesses = guess_begin();
     s->shareable = SIZE_MAX;
     return feed(s, ids + common, n - common);
 }

@@ -25,7 +25,7 @@ struct pesc_session {
     guess_record guesses; /* of the text that is generated */
     guess_pace pace;
     pesc_session *draft; /* of a model that guesses where a lookup finds nothing; NULL: none */
-    guess_record drafts;
+    guess_rate drafts;
     double draft_seconds; /* that a token of it takes */
     int32_t undrafted;    /* tokens since it guessed last */
 };
@@ -34,9 +34,17 @@ struct pesc_session {
  * what is new. At least the last token is always fed, so logits are there. */
 pesc_status session_extend(pesc_session *s, const int32_t *ids, size_t n);
 
+/* What may be guessed. */
+typedef struct session_guesses {
+    int32_t most;     /* tokens */
+    int64_t wanted;   /* see guess_next() */
+    matcher *matcher; /* NULL: no grammar */
+    size_t generated; /* the last tokens that were fed, and the one that is appended */
+} session_guesses;
+
 /* Appends the token that was chosen, of which the logits are there already if it was guessed. Else
- * it is fed, with guesses of up to `most` tokens after it; wanted: see guess_next(). */
-pesc_status session_next(pesc_session *s, int32_t id, int32_t most, int64_t wanted);
+ * it is fed, with guesses after it. */
+pesc_status session_next(pesc_session *s, int32_t id, const session_guesses *how);
 
 /* The logits [V] after the last token. */
 static inline const float *session_logits(const pesc_session *s)

@@ -244,6 +244,7 @@ assert g["finish"] == "stop" and g["ids"].index(265) == len(g["ids"]) - 1, g' "$
     pesc generate "$D/model" -p 'hello hello hello hello' -n 40 --json --ignore-eos --draft-tokens 4 --draft "$D/model"
     [ "${output%%,\"tokens_per*}" = "$plain" ]
     has '"draft_n_accepted":[1-9]'
+    has '"tokens_per_pass":[1-9]'
     pesc generate "$D/model" -p hello -n 4 --draft "$BATS_TEST_DIRNAME/../golden/llama"
     [ "$status" = 2 ]
     [[ $stderr == *'the same vocabulary'* ]]

@@ -332,6 +332,72 @@ static void a_dead_end_is_reported(void **state)
     vocabulary_close(&few);
 }
 
+/* ---- what will follow ---- */
+
+/* After a text, spelled in bytes, the text `want` is foreseen, in n tokens of at most `most`. */
+static void foresees(const char *schema, const char *text, int32_t most, const char *want,
+                     int32_t n_want)
+{
+    grammar *g;
+    matcher *m;
+    int32_t ids[128], got[16];
+    size_t n = strlen(text);
+    str all = { 0 };
+    must(open_grammar(&g, *schema == '{' ? PESC_GRAMMAR_SCHEMA : PESC_GRAMMAR_REGEX, schema));
+    must(matcher_open(&m, g));
+    for (size_t i = 0; i < n; i++)
+        ids[i] = (unsigned char)text[i];
+    int32_t found = matcher_foresee(m, ids, n, got, most);
+    for (int32_t i = 0; i < found; i++)
+        str_add(&all, words.p->text + words.p->first[got[i]], pieces_length(words.p, got[i]));
+    str_puts(&all, "");
+    if (found != n_want || strcmp(all.p, want) != 0)
+        fail_msg("after '%s': '%s' in %d tokens", text, all.p, (int)found);
+    assert_int_equal(matcher_permits(m, ids, n, got, found), found);
+    str_free(&all);
+    matcher_close(m);
+    grammar_close(g);
+}
+
+static void the_only_text_that_can_follow_is_foreseen(void **state)
+{
+    (void)state;
+    static const char twice[] = "abcdefghijklmnopqrstuvwxyzabcdefghijklmnopqrstuvwxyza[bc]";
+    static const char schema[] =
+        "{\"type\":\"object\",\"properties\":{\"key\":{\"type\":\"string\"},\"kez\":{\"type\":"
+        "\"string\"},\"kid\":{\"type\":\"integer\"}},\"required\":[\"key\",\"kez\",\"kid\"]}";
+    foresees(twice, "", 8, "abcdefghijklmnopqrstuvwxyzabcdefghijklmnopqrstuvwxyza", 2);
+    foresees(twice, "", 1, "abcdefghijklmnopqrstuvwxyzabcdefghijklmnopqrstuvwxyz", 1);
+    foresees("a(bc)?", "a", 8, "", 0); /* it may end */
+    foresees("ab ", "ab", 8, "", 0);   /* a blank belongs to what follows it */
+    foresees("ab c", "ab", 8, " c", 2);
+    foresees(schema, "", 16, "{\"key\":\"", 6);
+    foresees(schema, "{\"key\"", 16, ":\"", 2);
+    foresees(schema, "{\"key\": \"v\"", 16, ",\"kez\": \"", 8);
+    foresees(schema, "{\n  \"key\": \"a, \"", 16, ", \"kez\": \"", 8);
+    foresees(schema, "{\"key\": \"v\", \"kez\": \"", 16, "", 0); /* any text */
+    foresees(schema, "{\"key\":\"\",\"kez\":\"v\"", 16, ",\"kid\":", 6);
+}
+
+/* As many of the tokens as a text of the grammar can begin with. */
+static void what_a_grammar_permits_is_counted(void **state)
+{
+    (void)state;
+    grammar *g;
+    matcher *m;
+    const int32_t ids[] = { 'a' }, more[] = { 'b', 'b', 'c', 'b' };
+    const int32_t nothing[] = { 'b', words.p->vocab - 1 };
+    must(open_grammar(&g, PESC_GRAMMAR_REGEX, "ab*c"));
+    must(matcher_open(&m, g));
+    assert_int_equal(matcher_permits(m, ids, 1, more, 4), 3);
+    assert_int_equal(matcher_permits(m, ids, 1, more, 2), 2);
+    assert_int_equal(matcher_permits(m, ids, 1, more + 2, 2), 1);
+    assert_int_equal(matcher_permits(m, ids, 1, nothing, 2), 1); /* a logit without a token */
+    assert_int_equal(matcher_permits(m, ids, 1, ids, 1), 0);
+    matcher_close(m);
+    grammar_close(g);
+}
+
 /* ---- hostile sources ---- */
 
 static void repeat(str *s, const char *text, int n)
@@ -519,6 +585,8 @@ int main(void)
         cmocka_unit_test(logits_of_other_tokens_are_excluded),
         cmocka_unit_test(no_text_spells_a_control_token),
         cmocka_unit_test(a_dead_end_is_reported),
+        cmocka_unit_test(the_only_text_that_can_follow_is_foreseen),
+        cmocka_unit_test(what_a_grammar_permits_is_counted),
         cmocka_unit_test(hostile_sources_are_bounded),
         cmocka_unit_test(every_allocation_may_fail),
     };

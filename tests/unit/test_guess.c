@@ -43,7 +43,8 @@ static int32_t asked(guess_record *r, const guess_pace *p, int32_t most, int64_t
 {
     static const int32_t text[] = { 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 5, 6, 7 };
     int32_t out[GUESS_MOST];
-    int32_t n = guess_next(r, p, &(guess_text){ text, 15, 1, most }, wanted, out);
+    int32_t n = guess_next(r, p, &(guess_text){ .ids = text, .n = 15, .rows = 1, .most = most },
+                           wanted, out);
     for (int32_t i = 0; i < n; i++)
         assert_int_equal(out[i], 8 + i);
     return n;

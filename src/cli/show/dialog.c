@@ -241,5 +241,8 @@ void dialog_json(const pesc_generation *g, const json_t *turn)
                g->n_ids > 1 ? (double)(g->n_ids - 1) / g->decode_seconds : 0, g->prefill_seconds,
                g->decode_seconds);
     out_fields("draft_n=%ld draft_n_accepted=%ld", g->n_guessed, g->n_guesses_kept);
+    if (g->n_ids > 1)
+        out_fields("tokens_per_pass=%.4g",
+                   (double)(g->n_ids - 1) / (double)(g->n_ids - 1 - g->n_guesses_kept));
     out_end();
 }

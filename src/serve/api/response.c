@@ -238,6 +238,8 @@ json_t *response_timings(const call *c)
     if (c->guessed > 0) { /* as llama.cpp, only where there were any */
         json_object_set_new(t, "draft_n", json_integer(c->guessed));
         json_object_set_new(t, "draft_n_accepted", json_integer(c->guesses_kept));
+        double passes = steps(c) - (double)c->guesses_kept; /* in which its tokens were computed */
+        json_object_set_new(t, "predicted_per_pass", json_real(per(steps(c), passes)));
     }
     return t;
 }
