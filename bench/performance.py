@@ -3,7 +3,8 @@
 
     python3 bench/performance.py run cpu|cuda [--build build]   runs all commands of that device, writes bench/results/<device>.json
     python3 bench/performance.py page                           fills docs/performance.md from bench/results/*.json
-    python3 bench/performance.py check                          fails when the page is not what `page` would write
+    python3 bench/performance.py check                          fails when the page is not what `page` would write, or when a
+                                                                document quotes another figure (tools/check.sh runs it)
 
 `make performance` does the first for the CPU, and for the GPU where there is one, and then the second. The page is text
 with marked tables; a table stands between `<!-- table NAME -->` and `<!-- end -->` and is replaced as a whole. The
@@ -209,6 +210,63 @@ def fill(text):
     return re.sub(r"<!-- table ([a-z_.]+) -->\n.*?<!-- end -->", block, text, flags=re.S)
 
 
+# ---- figures that texts quote
+
+STEP = "7b-pesc.json moments=8"
+QUOTES = {
+    "README.md": [
+        "**A 7B PESC step on one H200 at {k[STEP]} k tokens/s** in {gib[STEP]} GiB, {k[STEP grads=fp8]} k with gradients in fp8; compiled "
+        "PyTorch: {k[7B with adapters, kept, compiled]} k in {gib[7B with adapters, kept, compiled]} GiB. {k[STEP micro=4096 memory=22]} k in "
+        "{gib[STEP micro=4096 memory=22]} GiB"],
+    "docs/performance.md": [
+        "| {n[STEP]} in {gib1[STEP]} GiB; {n[STEP grads=fp8]} with gradients in fp8 | {n[7B with adapters, kept, compiled]} compiled, "
+        "{gib1[7B with adapters, kept, compiled]} GiB |",
+        "| {n[STEP micro=4096 memory=22]} in {gib1[STEP micro=4096 memory=22]} GiB; {n[STEP micro=4096 memory=22 grads=fp8]} | "
+        "{n[7B with adapters, computed again]} in {gib1[7B with adapters, computed again]} GiB",
+        "| dense QLoRA | {n[7b.json moments=8]} in {gib1[7b.json moments=8]} GiB; {n[7b.json moments=8 grads=fp8]} | {n[7B dense, kept]} in "
+        "{gib1[7B dense, kept]} GiB |",
+        "| decode, batch 1 / 8 / 64 | {n[7b.json batch=1]} / {n[7b.json batch=8]} / {n[7b.json batch=64]} |",
+        "| decode of the sparse model, batch 1 / 8 / 64 | {n[7b-pesc.json batch=1]} / {n[7b-pesc.json batch=8]} / {n[7b-pesc.json batch=64]} |"],
+    "docs/findings.md": [
+        "decoding a 7B shape takes {ratio[1]} times as long for one sequence ({n[7b.json batch=1]} and {n[7b-pesc.json batch=1]} tokens/s), {ratio[64]} times for 64"],
+    "docs/which-method.md": ["a 7B shape on one H200 {ratio[1]} times for one sequence, {ratio[64]} times for 64"],
+}
+
+
+def measured(outputs):
+    """Tokens/s and GiB of each command of steps and decode, without its folder and decode=64, and of each row of the peers."""
+    found = {}
+    for command, text in outputs["steps"]:
+        m = re.search(r"(\d+) tokens/s .*? ([\d.]+) GiB", text)
+        found[re.sub(r".*/shapes/", "", command)] = float(m[1]), float(m[2])
+    for command, text in outputs["decode"]:
+        if " base=" not in command:
+            found[re.sub(r".*/shapes/", "", command).replace(" decode=64", "")] = float(re.search(r"([\d.]+) tokens/s", text)[1]), None
+    for m in re.finditer(r"^(.*): (\d+) tokens/s, [\d.]+ ms a step, ([\d.]+) GiB", outputs["peers"][0][1], re.M):
+        found[m[1]] = float(m[2]), float(m[3])
+    return found
+
+
+def quoted(template, found):
+    """The text with the figures that were measured."""
+    def figure(m):
+        kind, name = m[1], m[2].replace("STEP", STEP)
+        if kind == "ratio":
+            return f"{found[f'7b.json batch={name}'][0] / found[f'7b-pesc.json batch={name}'][0]:.2f}"
+        speed, gib = found[name]
+        return {"n": f"{speed:,.0f}", "k": f"{speed / 1000:.1f}", "gib": f"{gib or 0:.0f}", "gib1": f"{gib or 0:.1f}"}[kind]
+    return re.sub(r"\{(\w+)\[(.*?)\]\}", figure, template)
+
+
+def wrong_quotes():
+    found = measured(json.loads((RESULTS / "cuda.json").read_text())["outputs"])
+    for name, templates in QUOTES.items():
+        text = " ".join((ROOT / name).read_text().split())
+        for expected in (quoted(t, found) for t in templates):
+            if expected not in text:
+                yield f"{name}: expected from bench/results/cuda.json: {expected}"
+
+
 def main():
     p = argparse.ArgumentParser()
     p.add_argument("what", choices=("run", "page", "check"))
@@ -221,8 +279,11 @@ def main():
         run(a.device, a.build)
     elif a.what == "page":
         PAGE.write_text(fill(PAGE.read_text()))
-    elif fill(PAGE.read_text()) != PAGE.read_text():
-        sys.exit("docs/performance.md: differs from bench/results; run python3 bench/performance.py page")
+    else:
+        wrong = list(wrong_quotes())
+        if fill(PAGE.read_text()) != PAGE.read_text():
+            wrong.insert(0, "docs/performance.md: differs from bench/results; run python3 bench/performance.py page")
+        sys.exit("\n".join(wrong) or 0)
 
 
 if __name__ == "__main__":

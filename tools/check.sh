@@ -17,6 +17,9 @@ done
 # room ranks, sizes, documents, wording, test conditions that cannot fail
 python3 tools/check.py || bad=1
 
+# documents quote the figures that were measured
+python3 bench/performance.py check || bad=1
+
 # banned calls, and notes of unfinished work
 banned='\b(atoi|atol|atof|strtol|strtoul|strtoll|strtoull|sprintf|vsprintf|strcpy|strcat|gets|alloca|system|popen|tmpnam)\('
 hits=$(grep -rnE "$banned" src include --include='*.[ch]') && complain "banned calls:
