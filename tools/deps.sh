@@ -6,7 +6,7 @@
 set -eu
 
 build="gcc make pkg-config libc6-dev libjansson-dev libyaml-dev libpcre2-dev libutf8proc-dev
-libxxhash-dev libssl-dev libedit-dev zlib1g-dev liblzma-dev libzstd-dev liblz4-dev libsnappy-dev libcairo2-dev"
+libxxhash-dev libssl-dev libedit-dev zlib1g-dev liblzma-dev libzstd-dev liblz4-dev libsnappy-dev libcairo2-dev libcurl4-openssl-dev"
 test="g++ libcmocka-dev bats clang clang-format libclang-rt-14-dev python3 python3-numpy python3-pip strace openmpi-bin binutils xz-utils curl groff-base
 man-db procps git"
 deb="dpkg-dev debhelper lintian fakeroot"

@@ -87,7 +87,7 @@ typedef struct pesc_benchmark_score {
     int64_t shots;
     bool reference; /* of a generated text as the reference decodes it: its leading space lost */
     double mean, error; /* error: standard error; NAN where there are too few documents */
-    double full;        /* a perfect score: 1, of chrf 100 */
+    double full;        /* a perfect score: 1, of chrf 100, of judge 10 */
     uint64_t n;         /* documents */
     const double *each; /* [n]: the value of every document */
 } pesc_benchmark_score;
@@ -109,6 +109,14 @@ bool pesc_benchmark_known(const char *tasks);
  * interrupted goes on from what `output` holds. PESC_UNSUPPORTED: the model has no tokenizer. */
 pesc_status pesc_benchmark(pesc_model *m, const char *tasks, const pesc_benchmark_options *opt,
                            pesc_benchmark_report *out);
+/* The same of the model behind a server with OpenAI's interface, http[s]://HOST[:PORT][/v1]. The
+ * key is in the environment's OPENAI_API_KEY. Multiple choice needs a server that gives
+ * log-probabilities of prompts, else it is PESC_UNSUPPORTED. */
+pesc_status pesc_benchmark_server(const char *url, const char *tasks,
+                                  const pesc_benchmark_options *opt, const pesc_events *ev,
+                                  pesc_benchmark_report *out);
+/* Whether a model is the address of a server. */
+bool pesc_benchmark_is_server(const char *model);
 void pesc_benchmark_free(pesc_benchmark_report *r); /* also after a failure */
 
 /* Mean and standard error of a[i] - b[i]: two models on the same documents. PESC_USAGE: the scores

@@ -384,7 +384,20 @@
       "tasks: prompts as conversations in the model's chat format, each example as two turns")     \
     X(BOOL, samples, "false", YES_NO, 0, OUTPUT, "",                                               \
       "the lines of samples_TASK.jsonl also hold the document and its requests")                   \
-    PESC_UNPACK_ROW(X, "", 0)
+    PESC_UNPACK_ROW(X, "", 0)                                                                      \
+    X(TEXT, served_model, NONE, NAMED("NAME"), 0, TASKS, "eval",                                   \
+      "of a MODEL that is an address: the name of the model there; if absent, the one that the "   \
+      "server lists")                                                                              \
+    X(TEXT, judge, NONE, NAMED("URL"), 0, TASKS, "eval",                                           \
+      "esft_summary, esft_law, esft_translation: let the model behind this address score each "    \
+      "answer beside the reference, from 0 to 10, once in each order; its key is in "              \
+      "PESC_JUDGE_API_KEY, else OPENAI_API_KEY")                                                   \
+    X(TEXT, judge_model, NONE, NAMED("NAME"), 0, TASKS, "eval",                                    \
+      "the name of the judge there; if absent, the one that the server lists")                     \
+    X(INT, retries, "5", RANGE(0, 100), 0, TASKS, "eval",                                          \
+      "of a request to a server that is busy, broken or cannot be reached")                        \
+    X(REAL, request_timeout, "600", RANGE(0.1, 86400), 0, TASKS, "eval",                           \
+      "seconds that an answer of a server may take")
 
 /* ---- pesc_esft_score_options and pesc_esft_select_options ---- */
 

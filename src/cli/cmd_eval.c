@@ -85,7 +85,8 @@ static pesc_status check_inputs(const options *o, const words *w)
 {
     pesc_model_info info = PESC_INIT(pesc_model_info);
     for (size_t i = 0; i < o->n_models; i++)
-        TRY(pesc_info(o->models[i], o->load.base, NULL, &info));
+        if (!pesc_benchmark_is_server(o->models[i]))
+            TRY(pesc_info(o->models[i], o->load.base, NULL, &info));
     for (size_t i = 0; i < w->n_files; i++)
         TRY(check_file(o, w->files[i], &w->pairs[i]));
     return PESC_OK;
@@ -447,6 +448,41 @@ static pesc_status check_output(const options *o, const words *w)
                : out_fail(PESC_USAGE, "%s: exists already; give another -o, or remove it", path);
 }
 
+/* Options of models that are opened here mean nothing to a server. */
+static pesc_status check_server(const options *o, const words *w, size_t n_servers)
+{
+    opt_name flag;
+    for (const pesc_option *r = NULL; (r = opt_next(o->cmd, r));) {
+        const unsigned group = r->flags >> PESC_OPTION_GROUP;
+        bool local = group == PESC_OPTION_MODEL || group == PESC_OPTION_MACHINE ||
+                     strcmp(r->key, "ctx") == 0;
+        bool alone = strcmp(r->key, "gpus") == 0;
+        if (local && opt_given(o, r->key) && (alone || n_servers == o->n_models))
+            return out_fail(PESC_USAGE,
+                            "eval: --%s is for models that are opened here, found the address of "
+                            "a server; leave it out",
+                            opt_flag(flag, r->key));
+    }
+    return w->n_files ? out_fail(PESC_USAGE,
+                                 "eval: %s: a file of records needs a model that is opened here, "
+                                 "found the address of a server; give benchmark tasks",
+                                 w->files[0])
+                      : PESC_OK;
+}
+
+static pesc_status check_servers(const options *o, const words *w)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < o->n_models; i++)
+        n += pesc_benchmark_is_server(o->models[i]);
+    if (n == 0 && opt_given(o, "served_model"))
+        return out_fail(PESC_USAGE, "eval: --served-model is for the address of a server, found "
+                                    "none among the models");
+    if (!o->benchmark.judge && opt_given(o, "judge_model"))
+        return out_fail(PESC_USAGE, "eval: --judge-model needs --judge URL");
+    return n ? check_server(o, w, n) : PESC_OK;
+}
+
 static pesc_status run_checked(const options *o, const words *w)
 {
     if (!w->n_files && !w->tasks[0])
@@ -460,26 +496,39 @@ static pesc_status run_checked(const options *o, const words *w)
             "eval: --max-tokens is for files of records, found the task %.*s; a task says "
             "itself how long its answers may be (max_tokens in its file)",
             (int)strcspn(w->tasks, ","), w->tasks);
+    TRY(check_servers(o, w));
     TRY(check_output(o, w));
     TRY(check_inputs(o, w));
     return run_all(o, w);
 }
 
-pesc_status cmd_eval(const options *o)
+static pesc_status eval_words(const options *o)
 {
-    if (o->list)
-        return eval_list(o);
-    if (!o->n_models)
-        return opt_missing(o, "MODEL");
-    if (!o->n_tasks)
-        return opt_missing(o, "--tasks TASK");
     words w = { 0 };
     pesc_status st = read_words(&w, o);
     if (st == PESC_OK)
         st = run_checked(o, &w);
     free(w.text);
-    free(w.tasks);
     free(w.files);
+    free(w.tasks);
     free(w.pairs);
     return st;
+}
+
+pesc_status cmd_eval(const options *o)
+{
+    options own = *o;
+    if (o->list)
+        return eval_list(o);
+    if (o->model && o->n_models)
+        return out_fail(PESC_USAGE, "eval: found MODEL and --model, expected one of them");
+    if (o->model) {
+        own.models = &o->model;
+        own.n_models = 1;
+    }
+    if (!own.n_models)
+        return opt_missing(o, "MODEL");
+    if (!o->n_tasks)
+        return opt_missing(o, "--tasks TASK");
+    return eval_words(&own);
 }

@@ -51,10 +51,13 @@ pesc_status eval_list(const options *o)
 
 /* ---- one model ---- */
 
-/* The last part of a path: the name of a model in tables and directories. */
+/* The last part of a path, or the host of a server: the name of a model in tables and directories.
+ */
 static const char *short_name(const char *path)
 {
     size_t n = strlen(path);
+    if (pesc_benchmark_is_server(path))
+        return strstr(path, "://") + 3;
     while (n > 1 && path[n - 1] == '/')
         n--;
     while (n > 0 && path[n - 1] != '/')
@@ -78,33 +81,49 @@ static pesc_status output_of(const options *o, size_t i, char *out, size_t cap)
                : out_fail(PESC_USAGE, "eval: --output: %s: is too long", o->output);
 }
 
-static pesc_status evaluate(table *t, size_t i, const char *tasks)
+static pesc_status evaluate_model(table *t, size_t i, const char *tasks,
+                                  const pesc_benchmark_options *b)
 {
-    char dir[4096];
     const char *computes;
     open_model m = { 0 };
     options one = *t->o;
-    pesc_benchmark_options b = t->o->benchmark;
-    TRY(output_of(t->o, i, dir, sizeof dir));
     one.model = t->o->models[i];
-    b.limit = t->o->eval.limit;
-    b.unpack_ratio = t->o->eval.unpack_ratio;
-    b.output = dir[0] ? dir : NULL;
-    b.max_length = t->o->ctx;
-    b.samples = t->o->samples;
-    if (opt_given(t->o, "batch"))
-        b.slots = t->o->eval.batch;
-    t->models[i] = PESC_INIT(pesc_benchmark_report);
     pesc_status st = open_from(&m, &one);
     if (st == PESC_OK)
         st = open_computes(&m, &one, &computes);
     if (st == PESC_OK)
         st = pesc_device_join(m.device, t->all);
     if (st == PESC_OK)
-        st = pesc_benchmark(m.model, tasks, &b, &t->models[i]);
+        st = pesc_benchmark(m.model, tasks, b, &t->models[i]);
     progress_clear();
     open_free(&m);
     return st;
+}
+
+static pesc_status evaluate_server(table *t, size_t i, const char *tasks,
+                                   const pesc_benchmark_options *b)
+{
+    pesc_status st =
+        pesc_benchmark_server(t->o->models[i], tasks, b, progress_events(), &t->models[i]);
+    progress_clear();
+    return st;
+}
+
+static pesc_status evaluate(table *t, size_t i, const char *tasks)
+{
+    char dir[4096];
+    bool server = pesc_benchmark_is_server(t->o->models[i]);
+    pesc_benchmark_options b = t->o->benchmark;
+    TRY(output_of(t->o, i, dir, sizeof dir));
+    b.limit = t->o->eval.limit;
+    b.unpack_ratio = t->o->eval.unpack_ratio;
+    b.output = dir[0] ? dir : NULL;
+    b.max_length = t->o->ctx;
+    b.samples = t->o->samples;
+    if (server || opt_given(t->o, "batch"))
+        b.slots = t->o->eval.batch;
+    t->models[i] = PESC_INIT(pesc_benchmark_report);
+    return (server ? evaluate_server : evaluate_model)(t, i, tasks, &b);
 }
 
 /* ---- the table ---- */

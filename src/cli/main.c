@@ -216,7 +216,8 @@ const command commands[] = {
                  "scored as lm-evaluation-harness 0.4.13 scores them; docs/eval.md has the rules and "
                  "the format of task files. Their data is read from --data-dir and never fetched. With "
                  "several models the table has the difference of each to the first, paired by document, "
-                 "and --json prints a list with an object for each. "
+                 "and --json prints a list with an object for each. A MODEL that is the address of a "
+                 "server with OpenAI's interface is asked there. "
                  "A file of records may have any format that train reads. Two "
                  "things are measured for each record: the mean loss of the tokens of its "
                  "answers, and whether the greedy answer of the model to the question is "
@@ -228,6 +229,7 @@ const command commands[] = {
                     "pesc eval ~/models/Yi-6B --tasks general.jsonl,maths.jsonl -n 200 --json\n"
                     "pesc eval base run --tasks arc_easy,piqa --data-dir bench -o results\n"
                     "pesc eval base --tasks mmlu --shots 5 --limit 100 --json\n"
+                    "pesc eval base http://127.0.0.1:8080 --tasks gsm8k --limit 100 -o results\n"
                     "pesc eval --list\n",
     },
     {

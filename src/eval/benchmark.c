@@ -8,6 +8,7 @@
 #include "eval/taskrun.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* What a report points into. */
@@ -142,22 +143,38 @@ static pesc_status add_all(builder *b)
 
 /* ---- the calls ---- */
 
-static taskrun_options how(const pesc_model *m, const pesc_benchmark_options *o)
+static web_options server_at(const char *url, const char *key, const pesc_benchmark_options *o)
 {
+    return (web_options){ .url = url && *url ? url : NULL,
+                          .key = key,
+                          .streams = o->slots,
+                          .retries = o->retries,
+                          .timeout = o->request_timeout };
+}
+
+/* m NULL: the server of `url` answers. */
+static taskrun_options how(const pesc_model *m, const char *url, const pesc_benchmark_options *o)
+{
+    const char *key = getenv("OPENAI_API_KEY"), *judge_key = getenv("PESC_JUDGE_API_KEY");
     return (taskrun_options){
         .dir = o->output && *o->output ? o->output : NULL,
-        .model = m->dir->path,
+        .model = m ? m->dir->path : url,
         .tasks = { .data_dir = o->data_dir && *o->data_dir ? o->data_dir : NULL,
                    .unpack_ratio = o->unpack_ratio,
                    .shots = o->shots == PESC_AUTO ? -1 : o->shots,
                    .limit = o->limit,
                    .seed = (uint32_t)o->seed,
-                   .suite = o->suite },
+                   .suite = o->suite,
+                   .judge = o->judge && *o->judge },
         .slots = (int32_t)o->slots,
         .max_length = (int32_t)o->max_length,
         .chat = o->chat,
         .samples = o->samples,
         .code = { .unsafe = o->unsafe_code },
+        .server = server_at(url, key, o),
+        .served_model = o->served_model,
+        .judge = server_at(o->judge, judge_key ? judge_key : key, o),
+        .judge_model = o->judge_model,
     };
 }
 
@@ -184,23 +201,55 @@ static void tell_undecided(const taskrun *r)
     }
 }
 
-static pesc_status evaluate(pesc_model *m, const char *tasks, const pesc_benchmark_options *o,
+/* By a model that is open, or by a server. */
+typedef struct answers_of {
+    pesc_model *m;
+    const char *url;
+} answers_of;
+
+static void tell_unreadable(const taskrun *r)
+{
+    for (size_t i = 0; i < r->n; i++) {
+        size_t n = samples_unreadable(&r->tasks[i]);
+        if (n)
+            log_notice("%s: of %zu of %zu answers a verdict of the judge has no scores, which "
+                       "counts 0",
+                       r->tasks[i].about->name, n, r->tasks[i].about->n_docs);
+    }
+}
+
+static pesc_status evaluate(answers_of by, const char *tasks, const pesc_benchmark_options *o,
                             pesc_benchmark_report *r)
 {
     owned *own = r->owner = mem_zalloc(1, sizeof *own);
     str json = { 0 };
     if (!own)
         return fail_nomem("an evaluation", sizeof *own);
-    taskrun_options opt = how(m, o);
+    taskrun_options opt = how(by.m, by.url, o);
     TRY(task_open(&own->set, tasks, &opt.tasks));
     tell_labels(own->set);
-    TRY(taskrun_evaluate(&own->run, m, own->set, &opt));
+    TRY(by.m ? taskrun_evaluate(&own->run, by.m, own->set, &opt)
+             : taskrun_evaluate_server(&own->run, own->set, &opt));
     tell_undecided(&own->run);
+    tell_unreadable(&own->run);
     TRY(add_all(&(builder){ r, own }));
-    pesc_status s = evalresults_text(&json, &own->run, m, own->set, &opt);
+    pesc_status s = evalresults_text(&json, &own->run, own->set, &opt);
     r->json = json.p;
     r->tokens_requested = own->run.count.requested;
     r->tokens_computed = own->run.count.computed;
+    return s;
+}
+
+static pesc_status report(answers_of by, const char *tasks, const pesc_benchmark_options *opt,
+                          pesc_benchmark_report *out)
+{
+    pesc_benchmark_options o;
+    pesc_benchmark_report r = { 0 };
+    TRY(options_take(PESC_OPTIONS_BENCHMARK, &o, opt));
+    double began = clock_seconds();
+    pesc_status s = evaluate(by, tasks, &o, &r);
+    r.seconds = clock_seconds() - began;
+    ARGS_WRITE(out, &r);
     return s;
 }
 
@@ -213,17 +262,28 @@ pesc_status pesc_benchmark(pesc_model *m, const char *tasks, const pesc_benchmar
     NEED_SIZED(out);
     DEVICE_CALL(m->dev);
     ARGS_CLEAR(out);
-    pesc_benchmark_options o;
-    TRY(options_take(PESC_OPTIONS_BENCHMARK, &o, opt));
     if (!m->tok)
         return fail(PESC_UNSUPPORTED, "%s: has no tokenizer, so it cannot read the tasks",
                     m->dir->path);
-    pesc_benchmark_report r = { 0 };
-    double began = clock_seconds();
-    pesc_status s = evaluate(m, tasks, &o, &r);
-    r.seconds = clock_seconds() - began;
-    ARGS_WRITE(out, &r);
-    return s;
+    return report((answers_of){ .m = m }, tasks, opt, out);
+}
+
+bool pesc_benchmark_is_server(const char *model)
+{
+    return model && (str_starts(model, "http://") || str_starts(model, "https://"));
+}
+
+pesc_status pesc_benchmark_server(const char *url, const char *tasks,
+                                  const pesc_benchmark_options *opt, const pesc_events *ev,
+                                  pesc_benchmark_report *out)
+{
+    status_clear();
+    NEED(url);
+    NEED(tasks);
+    NEED_SIZED(out);
+    LOG_EVENTS(ev);
+    ARGS_CLEAR(out);
+    return report((answers_of){ .url = url }, tasks, opt, out);
 }
 
 void pesc_benchmark_free(pesc_benchmark_report *r)

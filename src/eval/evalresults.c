@@ -1,11 +1,7 @@
 #include "eval/evalresults.h"
 
-#include "arch/bind.h"
-#include "attach/attached.h"
-#include "attach/patched.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "eval/chatprompt.h"
 #include "eval/digest.h"
 
 #include <math.h>
@@ -30,70 +26,23 @@ static json_t *task_config(const task_about *a)
                      "definition_hash", a->definition_hash);
 }
 
-/* How prompts are written, under the names of the harness; NULL: out of memory. */
-static json_t *chat_config(const pesc_model *m, const taskrun_options *opt)
-{
-    char hash[DIGEST_TEXT];
-    str text = { 0 };
-    json_t *o = NULL;
-    if (!opt->chat)
-        return json_pack("{sn sn sb}", "chat_template", "chat_template_sha", "fewshot_as_multiturn",
-                         false);
-    if (chatprompt_template(m, &text) == PESC_OK) {
-        digest_text(hash, text.p, text.n);
-        o = json_pack("{ss% ss sb}", "chat_template", text.p, text.n, "chat_template_sha", hash,
-                      "fewshot_as_multiturn", true);
-    }
-    str_free(&text);
-    return o;
-}
-
-/* How many tensors of the base are held in each dtype. */
-static json_t *held_dtypes(const pesc_model *m)
-{
-    json_t *o = json_object();
-    for (slot s = slot_first(); slot_next(&m->shape.cfg, &s);) {
-        const char *dt = dtype_name(bind_tensor(&m->shape.w, &s).dt);
-        json_int_t n = json_integer_value(json_object_get(o, dt));
-        json_object_set_new(o, dt, json_integer(n + 1));
-    }
-    return o;
-}
-
-/* The model as it computes: its files, what was added to them, and in which dtypes. */
-static json_t *model_config(const pesc_model *m, const char *name)
-{
-    char hash[17];
-    patched_base_hash(&m->shape.cfg, m->dir->ws, hash);
-    return json_pack("{ss ss ss so sb ss sb ss ss}", "model", name ? name : "", "model_hash", hash,
-                     "dtype", dtype_name(m->shape.act_dt), "base_dtype", held_dtypes(m),
-                     "double_quant", m->double_quant, "lora", m->attached->lora_hash, "lora_merged",
-                     m->attached->folded, "patch", m->attached->patch_hash, "pesc_version",
-                     PESC_VERSION);
-}
-
 /* Everything that a score depends on; NULL: out of memory. */
-static json_t *config_of(const taskrun *r, const pesc_model *m, const task_set *set,
-                         const taskrun_options *opt)
+static json_t *config_of(const taskrun *r, const task_set *set, const taskrun_options *opt)
 {
-    int32_t most = opt->max_length ? opt->max_length : m->shape.cfg.context;
-    json_t *tasks = json_object(), *all = model_config(m, opt->model);
+    json_t *tasks = json_object(), *all = json_copy(r->model);
     for (size_t i = 0; tasks && i < task_count(set); i++) {
         const task_about *a = task_describe(task_at(set, i));
         json_object_set_new(tasks, a->name, task_config(a));
     }
-    json_t *chat = chat_config(m, opt);
-    json_t *how = json_pack("{sI sI ss so sO ss sb}", "max_length", (json_int_t)most, "seed",
-                            (json_int_t)opt->tasks.seed, "suite",
+    json_t *how = json_pack("{sI ss so sO ss sb}", "seed", (json_int_t)opt->tasks.seed, "suite",
                             opt->tasks.suite ? opt->tasks.suite : "lm-eval", "tasks", tasks,
-                            "chat_template_sha", json_object_get(chat, "chat_template_sha"),
+                            "chat_template_sha", json_object_get(r->chat, "chat_template_sha"),
                             "sandbox", r->sandbox, "samples", opt->samples);
     if (json_object_update(all, how) != 0) {
         json_decref(all);
         all = NULL;
     }
     json_decref(how);
-    json_decref(chat);
     return all;
 }
 
@@ -222,10 +171,9 @@ static pesc_status compare_config(const char *dir, json_t *now)
     return s;
 }
 
-pesc_status evalresults_begin(const taskrun *r, const pesc_model *m, const task_set *set,
-                              const taskrun_options *opt)
+pesc_status evalresults_begin(const taskrun *r, const task_set *set, const taskrun_options *opt)
 {
-    json_t *now = config_of(r, m, set, opt);
+    json_t *now = config_of(r, set, opt);
     pesc_status s = now ? io_make_dir(opt->dir) : no_memory();
     if (s == PESC_OK)
         s = compare_config(opt->dir, now);
@@ -334,15 +282,13 @@ bool evalresults_has_score(const taskrun *r, const task_group *g)
     return first != NULL;
 }
 
-static pesc_status build(json_t **out, const taskrun *r, const pesc_model *m, const task_set *set,
+static pesc_status build(json_t **out, const taskrun *r, const task_set *set,
                          const taskrun_options *opt)
 {
     json_t *all = *out = json_pack("{s{} s{} s{} s{} s{} s{} s{} so}", "results", "groups",
                                    "group_subtasks", "versions", "n-shot", "n-samples",
-                                   "task_hashes", "config", config_of(r, m, set, opt));
-    json_t *chat = chat_config(m, opt);
-    pesc_status s = json_object_update(all, chat) == 0 ? PESC_OK : no_memory();
-    json_decref(chat);
+                                   "task_hashes", "config", config_of(r, set, opt));
+    pesc_status s = json_object_update(all, r->chat) == 0 ? PESC_OK : no_memory();
     for (size_t i = 0; s == PESC_OK && i < r->n; i++)
         s = put_task(all, r, &r->tasks[i]);
     for (size_t i = 0; s == PESC_OK && i < task_group_count(set); i++)
@@ -351,11 +297,11 @@ static pesc_status build(json_t **out, const taskrun *r, const pesc_model *m, co
     return s;
 }
 
-pesc_status evalresults_text(str *out, const taskrun *r, const pesc_model *m, const task_set *set,
+pesc_status evalresults_text(str *out, const taskrun *r, const task_set *set,
                              const taskrun_options *opt)
 {
     json_t *all;
-    pesc_status s = build(&all, r, m, set, opt);
+    pesc_status s = build(&all, r, set, opt);
     json_object_set_new(all, "tokens",
                         json_pack("{sI sI}", "requested", (json_int_t)r->count.requested,
                                   "computed", (json_int_t)r->count.computed));
@@ -365,11 +311,10 @@ pesc_status evalresults_text(str *out, const taskrun *r, const pesc_model *m, co
     return s;
 }
 
-pesc_status evalresults_write(const taskrun *r, const pesc_model *m, const task_set *set,
-                              const taskrun_options *opt)
+pesc_status evalresults_write(const taskrun *r, const task_set *set, const taskrun_options *opt)
 {
     json_t *all;
-    pesc_status s = build(&all, r, m, set, opt);
+    pesc_status s = build(&all, r, set, opt);
     if (s == PESC_OK)
         s = write_json(opt->dir, results_name, all);
     json_decref(all);

@@ -59,5 +59,5 @@ size_t metric_argmax(const double *values, const double *lengths, size_t n)
 
 double metric_full(const char *name)
 {
-    return strcmp(name, "chrf") == 0 ? 100 : 1;
+    return strcmp(name, "chrf") == 0 ? 100 : strcmp(name, "judge") == 0 ? 10 : 1;
 }

@@ -26,7 +26,8 @@ metric_score metric_difference(const double *a, const double *b, size_t n);
  * by its length first. NaN counts as the largest, as numpy's argmax has it. n > 0. */
 size_t metric_argmax(const double *values, const double *lengths, size_t n);
 
-/* A perfect score of a metric by its name: chrf counts to 100 as in sacrebleu, all others to 1. */
+/* A perfect score of a metric by its name: chrf counts to 100 as in sacrebleu, a judge's to 10, all
+ * others to 1. */
 double metric_full(const char *name);
 
 #endif

@@ -193,6 +193,14 @@ static json_t *arguments_of(const samples *s, const task_doc *doc)
     return all;
 }
 
+static bool has_unreadable(const json_t *verdicts)
+{
+    for (size_t i = 0; i < json_array_size(verdicts); i++)
+        if (json_is_null(json_object_get(json_array_get(verdicts, i), "score")))
+            return true;
+    return false;
+}
+
 static json_t *line_of(const samples *s, const task_doc *doc, const samples_verdicts *v,
                        size_t filter)
 {
@@ -217,6 +225,10 @@ static json_t *line_of(const samples *s, const task_doc *doc, const samples_verd
         }
     if (o && verdict->undecided)
         json_object_set_new(o, "undecided", json_true());
+    if (o && v->judged)
+        json_object_set(o, "verdicts", v->judged);
+    if (o && has_unreadable(v->judged))
+        json_object_set_new(o, "unreadable_verdict", json_true());
     if (o && s->whole) {
         json_object_set(o, "doc", (json_t *)(uintptr_t)doc->row);
         json_object_set_new(o, "arguments", arguments_of(s, doc));
@@ -266,11 +278,21 @@ metric_score samples_score(const samples *s, size_t value)
     return metric_mean(s->values + value * s->about->n_docs, s->about->n_docs);
 }
 
-/* A quotation mark inside a text of the line is escaped, so this is the key. */
-size_t samples_undecided(const samples *s)
+/* A quotation mark inside a text of the line is escaped, so `key` is one. */
+static size_t count_lines(const samples *s, const char *key)
 {
     size_t n = 0;
     for (size_t i = 0; i < s->about->n_docs; i++)
-        n += s->lines[i] && strstr(s->lines[i], ",\"undecided\":true");
+        n += s->lines[i] && strstr(s->lines[i], key);
     return n;
+}
+
+size_t samples_undecided(const samples *s)
+{
+    return count_lines(s, ",\"undecided\":true");
+}
+
+size_t samples_unreadable(const samples *s)
+{
+    return count_lines(s, ",\"unreadable_verdict\":true");
 }

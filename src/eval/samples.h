@@ -40,6 +40,7 @@ bool samples_has(const samples *s, const task_doc *doc);
 typedef struct samples_verdicts {
     json_t *responses; /* borrowed: what the lines hold as "resps" */
     const task_verdict *text, *reference;
+    json_t *judged; /* borrowed: what a model says that judges; NULL: nothing */
 } samples_verdicts;
 pesc_status samples_add(samples *s, const task_doc *doc, const samples_verdicts *v);
 
@@ -51,6 +52,8 @@ pesc_status samples_finish(samples *s);
 
 /* Documents with a verdict that only an algebra system could decide; they count as wrong. */
 size_t samples_undecided(const samples *s);
+/* Documents with a verdict of a judge that could not be read; it counts 0. */
+size_t samples_unreadable(const samples *s);
 
 size_t samples_value(const samples *s, bool reference, size_t filter, size_t metric);
 metric_score samples_score(const samples *s, size_t value);

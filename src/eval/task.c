@@ -259,6 +259,14 @@ const eval_task *task_at(const task_set *t, size_t i)
     return t->tasks[i];
 }
 
+bool task_has_kind(const task_set *t, task_kind kind)
+{
+    for (size_t i = 0; i < t->n_tasks; i++)
+        if (t->tasks[i]->about.kind == kind)
+            return true;
+    return false;
+}
+
 const task_about *task_describe(const eval_task *task)
 {
     return &task->about;
@@ -276,7 +284,7 @@ const char *task_filter_name(const eval_task *task, size_t filter)
 
 const char *task_metric_name(const eval_task *task, size_t metric)
 {
-    return task->def->metrics.at[metric];
+    return metric < task->def->metrics.n ? task->def->metrics.at[metric] : "judge";
 }
 
 size_t task_group_count(const task_set *t)

@@ -24,6 +24,7 @@ typedef struct task_options {
     int64_t limit;        /* documents of each task, the first ones; 0: all */
     uint32_t seed;        /* of the few-shot examples; lm-evaluation-harness has 1234 */
     const char *suite;    /* NULL or "lm-eval": the tasks' own shots; "paper": those of the paper */
+    bool judge;           /* tasks with a rubric have the metric "judge" too, which is their last */
 } task_options;
 extern const task_options task_option_defaults;
 
@@ -49,6 +50,7 @@ typedef struct task_about {
     const char *label;  /* the name, with "?" after it where the data is not the published data */
     const char *note;   /* why the label has a "?", in one sentence; else "" */
     const char *remark; /* of the task on its scores, one sentence; "": none */
+    const char *rubric; /* what matters in an answer, for a model that judges; NULL: none judges */
     double version;
     task_kind kind;
     int64_t shots;
@@ -66,6 +68,7 @@ typedef struct task_about {
 
 size_t task_count(const task_set *t);
 const eval_task *task_at(const task_set *t, size_t i);
+bool task_has_kind(const task_set *t, task_kind kind); /* whether a task is of it */
 const task_about *task_describe(const eval_task *task);
 const char *task_filter_name(const eval_task *task, size_t filter); /* "none", "strict-match" */
 const char *task_metric_name(const eval_task *task, size_t metric); /* "acc", "exact_match" */

@@ -67,6 +67,7 @@ static const key keys[] = {
     K("candidate", KEY_TEMPLATE, candidate),
     K("tools", KEY_TEMPLATE, tools),
     K("rows", KEY_LIST, rows),
+    K("rubric", KEY_TEXT, rubric),
     K("target_delimiter", KEY_TEXT, target_delimiter),
     K("shot_delimiter", KEY_TEXT, shot_delimiter),
     COUNT("shots", shots, 0, MAX_SHOTS),
@@ -417,9 +418,11 @@ static const struct {
 static pesc_status check_metrics(const taskdef *d)
 {
     place p;
-    if (d->metrics.n == 0 || d->metrics.n > TASK_METRICS_MAX)
-        return fail(PESC_FORMAT, "%s: expected 1 to %d names", place_of(d, "metrics", p),
-                    TASK_METRICS_MAX);
+    size_t most = TASK_METRICS_MAX - (d->rubric != NULL);
+    if (d->metrics.n == 0 || d->metrics.n > most)
+        return fail(PESC_FORMAT, "%s: expected 1 to %zu names", place_of(d, "metrics", p), most);
+    if (d->rubric && d->kind != TASK_TEXT)
+        return fail(PESC_FORMAT, "%s: is for tasks of the kind text", place_of(d, "rubric", p));
     for (size_t i = 0; i < d->metrics.n; i++) {
         bool known = false;
         for (size_t k = 0; k < sizeof metrics_of / sizeof *metrics_of; k++)

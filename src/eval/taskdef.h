@@ -55,6 +55,7 @@ typedef struct taskdef {
     char *file; /* for messages */
     const char *name, *group, *published;
     const char *remark; /* what a reader of the score must know; NULL: nothing */
+    const char *rubric; /* what matters in an answer, for a model that judges; NULL: none may */
     double version;
     task_kind kind;
     taskdef_judge judge;

@@ -379,11 +379,12 @@ pesc_status task_load(eval_task **out, const taskdef *def, task_files *files,
     l->def = def;
     l->about = (task_about){ .name = def->name,
                              .remark = def->remark ? def->remark : "",
+                             .rubric = opt->judge ? def->rubric : NULL,
                              .version = def->version,
                              .kind = def->kind,
                              .shots = shots_of(def, opt),
                              .n_filters = def->n_filters,
-                             .n_metrics = def->metrics.n,
+                             .n_metrics = def->metrics.n + (opt->judge && def->rubric),
                              .max_tokens = def->max_tokens,
                              .stops = def->stops.at,
                              .n_stops = def->stops.n };

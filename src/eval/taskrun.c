@@ -2,51 +2,20 @@
 
 #include "base/log.h"
 #include "base/mem.h"
-#include "eval/chatprompt.h"
-#include "eval/loglik.h"
-#include "eval/program.h"
 #include "eval/evalresults.h"
-#include "eval/stoptext.h"
+#include "eval/modelanswers.h"
+#include "eval/modeljudge.h"
+#include "eval/serveranswers.h"
 
 #include <string.h>
 
-enum { DEFAULT_SLOTS = 64, HOST_FORWARD = 4 /* tokens, in units of head_rows */ };
-
-typedef struct work work;
-
-/* A document that is not judged yet. */
-typedef struct pending {
-    program code; /* of a task whose answers are programs; the first member, see judge_programs() */
-    work *w;
-    samples *of;
-    size_t doc, n_left;
-    json_t *tools;   /* of a turn in which they may be called; else NULL */
-    stop_text *text; /* of a generated text, from its first token on; else NULL */
-    str forms[2];    /* of it, when it is complete */
-    size_t n;
-    sched_result *scores; /* [n] of choices */
-} pending;
-
-/* A request with its tokens. */
-typedef struct request {
-    id_list ids;
-    int32_t first, max_tokens;
-    pending *of;
-    size_t i; /* among the requests of the document */
-} request;
-
 struct work {
-    pesc_model *m;
     const taskrun_options *opt;
     taskrun *out;
-    loglik text;
-    chatprompt chat;
-    sandbox *box;           /* NULL: no task has programs */
-    thread_queue *programs; /* that are judged: the `code` of a pending document */
-    request *requests;
-    size_t n, cap;
-    int32_t longest;
-    peers *peers; /* that of m's device: each process answers every size-th document; NULL: one */
+    answerer by;
+    modeljudge *judge;       /* NULL: no model judges */
+    sandbox *box;            /* NULL: no task has programs */
+    thread_queue *programs;  /* that are judged: the `code` of a pending document */
     uint64_t n_seen;         /* documents */
     uint64_t n_docs, n_done; /* of this process */
 };
@@ -54,11 +23,21 @@ struct work {
 static pesc_status build_document(work *w, const samples *of, size_t i, task_doc *out)
 {
     TRY(task_doc_build(out, of->task, i));
-    bool chat = w->opt->chat || out->tools;
-    pesc_status s = chat ? chatprompt_apply(&w->chat, out) : PESC_OK;
+    pesc_status s = w->by.prepare(w->by.own, out);
     if (s != PESC_OK)
         task_doc_free(out);
     return s;
+}
+
+pesc_status pending_document(const pending *p, task_doc *out)
+{
+    return build_document(p->w, p->of, p->doc, out);
+}
+
+pesc_status pending_choices(pending *p)
+{
+    p->scores = mem_zalloc(p->n, sizeof *p->scores);
+    return p->scores ? PESC_OK : fail_nomem("scores", p->n * sizeof *p->scores);
 }
 
 /* ---- judging ---- */
@@ -73,13 +52,26 @@ static pesc_status judge_forms(const pending *p, const task_doc *d, task_verdict
     return PESC_OK;
 }
 
+/* The mean of the scores that a model gave; one that cannot be read is 0. */
+static void add_mark(const pending *p, task_verdict *verdicts)
+{
+    double sum = 0;
+    size_t n = json_array_size(p->verdicts);
+    const task_about *about = p->of->about;
+    for (size_t i = 0; i < n; i++)
+        sum += json_number_value(json_object_get(json_array_get(p->verdicts, i), "score"));
+    for (size_t i = 0; n && i < 2 * about->n_filters; i++)
+        verdicts[i].values[about->n_metrics - 1] = sum / (double)n;
+}
+
 static pesc_status add_text(const pending *p, const task_doc *d, task_verdict *verdicts)
 {
     TRY(judge_forms(p, d, verdicts));
+    add_mark(p, verdicts);
     json_t *responses = json_pack("[s%]", p->forms[0].p, p->forms[0].n);
     if (!responses)
         return fail_nomem("a response", p->forms[0].n);
-    samples_verdicts v = { responses, verdicts, verdicts + p->of->about->n_filters };
+    samples_verdicts v = { responses, verdicts, verdicts + p->of->about->n_filters, p->verdicts };
     pesc_status s = samples_add(p->of, d, &v);
     json_decref(responses);
     return s;
@@ -100,20 +92,19 @@ static pesc_status add_choice(const pending *p, const task_doc *d, task_verdict 
     if (s == PESC_OK)
         s = task_judge(p->of->task, d, &a, verdicts);
     if (s == PESC_OK)
-        s = samples_add(p->of, d, &(samples_verdicts){ responses, verdicts, NULL });
+        s = samples_add(p->of, d, &(samples_verdicts){ .responses = responses, .text = verdicts });
     json_decref(responses);
     mem_free(logprobs);
     return s;
 }
 
-static void pending_free(pending *p)
+void taskrun_drop(pending *p)
 {
     if (!p)
         return;
-    stop_text_close(p->text);
-    json_decref(p->tools);
     str_free(&p->forms[0]);
     str_free(&p->forms[1]);
+    json_decref(p->verdicts);
     mem_free(p->scores);
     mem_free(p);
 }
@@ -123,8 +114,8 @@ static pesc_status judge_pending(pending *p)
     task_doc d = { 0 };
     size_t n = 2 * p->of->about->n_filters;
     task_verdict *verdicts = mem_zalloc(n, sizeof *verdicts);
-    pesc_status s = verdicts ? build_document(p->w, p->of, p->doc, &d)
-                             : fail_nomem("verdicts", n * sizeof *verdicts);
+    pesc_status s =
+        verdicts ? pending_document(p, &d) : fail_nomem("verdicts", n * sizeof *verdicts);
     if (s == PESC_OK)
         s = p->scores ? add_choice(p, &d, verdicts) : add_text(p, &d, verdicts);
     for (size_t i = 0; verdicts && i < n; i++)
@@ -137,30 +128,90 @@ static pesc_status judge_pending(pending *p)
 
 static void drop_program(thread_job *job)
 {
-    pending_free((pending *)job);
+    taskrun_drop((pending *)job);
 }
 
-/* Judges the documents whose programs have run; with `wait`, until none is left. */
-static pesc_status judge_programs(work *w, bool wait)
+/* ---- a model that judges ---- */
+
+static void drop_verdict(void *ud)
+{
+    pending *p = ud;
+    if (--p->n_left == 0)
+        taskrun_drop(p);
+}
+
+static pesc_status take_verdict(void *ud, json_t *verdict)
+{
+    pending *p = ud;
+    bool first = json_integer_value(json_object_get(verdict, "place")) == 1;
+    size_t at = first ? 0 : json_array_size(p->verdicts);
+    if (json_array_insert_new(p->verdicts, at, verdict) != 0) {
+        drop_verdict(p);
+        return fail_nomem("a verdict", 0);
+    }
+    if (--p->n_left > 0)
+        return PESC_OK;
+    pesc_status s = judge_pending(p);
+    taskrun_drop(p);
+    return s;
+}
+
+/* The answer beside the first reference. */
+static pesc_status ask_document(pending *p, const task_doc *d)
+{
+    const json_t *first = json_is_array(d->target) ? json_array_get(d->target, 0) : d->target;
+    const char *reference = json_string_value(first);
+    judge_question q = { .task = d->questions[0],
+                         .rubric = p->of->about->rubric,
+                         .reference = reference ? reference : "",
+                         .answer = p->forms[0].p };
+    return modeljudge_ask(p->w->judge, q, (judge_asker){ take_verdict, drop_verdict, p });
+}
+
+/* Takes p. */
+static pesc_status ask_judge(pending *p)
+{
+    task_doc d;
+    p->n_left = 1 + JUDGE_ORDERS;
+    p->verdicts = json_array();
+    pesc_status s = p->verdicts ? pending_document(p, &d) : fail_nomem("verdicts", 0);
+    if (s != PESC_OK) {
+        taskrun_drop(p);
+        return s;
+    }
+    s = ask_document(p, &d);
+    task_doc_free(&d);
+    drop_verdict(p);
+    return s;
+}
+
+/* ---- documents that are answered ---- */
+
+static pesc_status settle_judge(modeljudge *j, bool wait)
+{
+    bool more = j != NULL;
+    while (more && webclient_left(j->server.web)) {
+        TRY(webclient_step(j->server.web, wait ? 1 : 0));
+        more = wait;
+    }
+    return PESC_OK;
+}
+
+pesc_status taskrun_settle(work *w, bool wait)
 {
     thread_job *job;
     while (w->programs && (job = thread_queue_take(w->programs, wait))) {
         pending *p = (pending *)job;
         pesc_status s =
             p->code.status == PESC_OK ? judge_pending(p) : fail(p->code.status, "%s", p->code.why);
-        pending_free(p);
+        taskrun_drop(p);
         TRY(s);
     }
-    return PESC_OK;
+    return settle_judge(w->judge, wait);
 }
 
-/* Takes the document, whose requests are all answered; not when it fails. */
-static pesc_status finish_pending(pending *p)
+pesc_status taskrun_answered(pending *p)
 {
-    if (p->text)
-        TRY(stop_text_forms(p->text, &p->forms[0], &p->forms[1]));
-    stop_text_close(p->text);
-    p->text = NULL;
     if (p->of->about->kind == TASK_CODE) {
         p->code.box = p->w->box;
         p->code.row = task_doc_row(p->of->task, p->doc);
@@ -169,84 +220,14 @@ static pesc_status finish_pending(pending *p)
         thread_queue_add(p->w->programs, &p->code.job);
         return PESC_OK;
     }
-    TRY(judge_pending(p));
-    pending_free(p);
-    return PESC_OK;
-}
-
-static pesc_status take_result(void *ud, const sched_result *r)
-{
-    request *q = ud;
-    pending *p = q->of;
-    q->of = NULL;
-    if (p->scores)
-        p->scores[q->i] = *r;
-    if (--p->n_left > 0)
-        return PESC_OK;
-    pesc_status s = finish_pending(p);
-    if (s != PESC_OK)
-        pending_free(p);
+    if (p->of->about->rubric)
+        return ask_judge(p);
+    pesc_status s = judge_pending(p);
+    taskrun_drop(p);
     return s;
 }
 
-/* Opened here, so that no more texts are open than are being generated: decoding takes memory. */
-static pesc_status take_token(void *ud, int32_t id, bool *more)
-{
-    request *q = ud;
-    pending *p = q->of;
-    const task_about *a = p->of->about;
-    if (!p->text) {
-        turn_rules turn = p->w->chat.turn;
-        turn.tools = p->tools;
-        TRY(stop_text_open(&p->text, p->w->m, (stop_strings){ a->stops, a->n_stops },
-                           p->tools ? &turn : NULL, q->ids.ids, (int32_t)q->ids.n));
-        mem_free(q->ids.ids);
-        q->ids.ids = NULL;
-    }
-    return stop_text_token(p->text, id, more);
-}
-
-/* ---- requests ---- */
-
-static pesc_status keep_request(work *w, pending *p, size_t i, loglik_tokens t)
-{
-    if (!mem_room((void **)&w->requests, &w->cap, w->n, sizeof *w->requests))
-        return fail_nomem("requests", 2 * w->cap * sizeof *w->requests);
-    int32_t max_tokens = t.first ? 0 : (int32_t)p->of->about->max_tokens;
-    request q = { .first = t.first, .max_tokens = max_tokens, .of = p, .i = i };
-    q.ids.ids = mem_alloc((size_t)t.n, sizeof *t.ids);
-    if (!q.ids.ids)
-        return fail_nomem("a request", (size_t)t.n * sizeof *t.ids);
-    memcpy(q.ids.ids, t.ids, (size_t)t.n * sizeof *t.ids);
-    q.ids.n = (size_t)t.n;
-    w->requests[w->n++] = q;
-    p->n_left++;
-    if (t.n + max_tokens > w->longest)
-        w->longest = t.n + max_tokens;
-    return PESC_OK;
-}
-
-static pesc_status keep_choice(work *w, pending *p, const task_doc *d)
-{
-    loglik_tokens t;
-    p->scores = mem_zalloc(d->n_requests, sizeof *p->scores);
-    if (!p->scores)
-        return fail_nomem("scores", d->n_requests * sizeof *p->scores);
-    for (size_t i = 0; i < d->n_requests; i++) {
-        TRY(loglik_pair(&w->text, d->contexts[i], d->continuations[i], &t));
-        TRY(keep_request(w, p, i, t));
-    }
-    return PESC_OK;
-}
-
-static pesc_status keep_text(work *w, pending *p, const task_doc *d)
-{
-    const task_about *a = p->of->about;
-    loglik_tokens t;
-    p->tools = json_incref(d->tools);
-    TRY(loglik_prompt(&w->text, d->contexts[0], (int32_t)a->max_tokens, &t));
-    return keep_request(w, p, 0, t);
-}
+/* ---- documents ---- */
 
 static pesc_status keep_document(work *w, samples *of, const task_doc *d)
 {
@@ -254,10 +235,7 @@ static pesc_status keep_document(work *w, samples *of, const task_doc *d)
     if (!p)
         return fail_nomem("a document", sizeof *p);
     *p = (pending){ .w = w, .of = of, .doc = d->id, .n = d->n_requests };
-    pesc_status s = of->about->kind == TASK_CHOICE ? keep_choice(w, p, d) : keep_text(w, p, d);
-    if (p->n_left == 0) /* no request has it */
-        pending_free(p);
-    return s;
+    return w->by.keep(w->by.own, p, d);
 }
 
 static pesc_status keep_task(work *w, samples *of)
@@ -266,7 +244,8 @@ static pesc_status keep_task(work *w, samples *of)
         task_doc d;
         TRY(build_document(w, of, i, &d));
         bool known = samples_has(of, &d);
-        bool ours = (int32_t)(w->n_seen++ % (uint64_t)peers_size(w->peers)) == peers_rank(w->peers);
+        bool ours =
+            (int32_t)(w->n_seen++ % (uint64_t)peers_size(w->by.peers)) == peers_rank(w->by.peers);
         pesc_status s = known || !ours ? PESC_OK : keep_document(w, of, &d);
         task_doc_free(&d);
         TRY(s);
@@ -277,65 +256,13 @@ static pesc_status keep_task(work *w, samples *of)
     return PESC_OK;
 }
 
-static pesc_status add_all(work *w, scheduler *s)
-{
-    for (size_t i = 0; i < w->n; i++) {
-        request *q = &w->requests[i];
-        sched_request r = { .ids = q->ids.ids,
-                            .n = (int32_t)q->ids.n,
-                            .first = q->first,
-                            .max_tokens = q->max_tokens,
-                            .token = q->first ? NULL : take_token,
-                            .done = take_result,
-                            .ud = q };
-        TRY(scheduler_add(s, &r, NULL));
-        if (q->first) { /* a text is decoded after its prompt: see take_token() */
-            mem_free(q->ids.ids);
-            q->ids.ids = NULL;
-        }
-    }
-    return scheduler_sort(s);
-}
-
-static pesc_status answer_all(work *w)
-{
-    scheduler *s = NULL;
-    scheduler_options o = { .slots = w->opt->slots ? w->opt->slots : DEFAULT_SLOTS,
-                            .context = w->longest,
-                            .guesses = PESC_AUTO };
-    if (w->n == 0)
-        return PESC_OK;
-    device *dev = w->m->dev;
-    if (dev->op->host_memory(dev)) /* longer forwards than by default: latency does not matter */
-        o.max_tokens = HOST_FORWARD * dev->head_rows;
-    pesc_status st = scheduler_open(&s, w->m, &o);
-    if (st == PESC_OK)
-        st = add_all(w, s);
-    for (bool more = true; st == PESC_OK && more;) {
-        st = scheduler_step(s, &more);
-        if (st == PESC_OK)
-            st = judge_programs(w, false);
-    }
-    if (st == PESC_OK)
-        st = judge_programs(w, true);
-    if (s)
-        w->out->count = scheduler_count(s);
-    scheduler_close(s);
-    return st;
-}
-
 static void close_work(work *w)
 {
     thread_queue_close(w->programs, drop_program);
-    for (size_t i = 0; i < w->n; i++) {
-        pending *p = w->requests[i].of;
-        mem_free(w->requests[i].ids.ids);
-        if (p && --p->n_left == 0)
-            pending_free(p);
-    }
-    mem_free(w->requests);
-    loglik_close(&w->text);
-    chatprompt_close(&w->chat);
+    if (w->judge)
+        modeljudge_close(w->judge);
+    mem_free(w->judge);
+    w->by.close(w->by.own);
     sandbox_close(w->box);
 }
 
@@ -359,42 +286,52 @@ static pesc_status open_tasks(taskrun *r, const task_set *set, const taskrun_opt
     return PESC_OK;
 }
 
-static bool has_kind(const task_set *set, task_kind kind)
-{
-    for (size_t i = 0; i < task_count(set); i++)
-        if (task_describe(task_at(set, i))->kind == kind)
-            return true;
-    return false;
-}
-
 /* Opened before anything is computed, since it may be refused. */
 static pesc_status open_sandbox(work *w, const task_set *set)
 {
-    if (!has_kind(set, TASK_CODE))
+    if (!task_has_kind(set, TASK_CODE))
         return PESC_OK;
     TRY(sandbox_open(&w->box, &w->opt->code));
     snprintf(w->out->sandbox, sizeof w->out->sandbox, "%s", sandbox_describe(w->box));
     return program_queue_open(&w->programs);
 }
 
+/* The judge is part of what is evaluated, as the model is. */
+static pesc_status open_judge(work *w, const task_set *set)
+{
+    bool any = false;
+    for (size_t i = 0; i < task_count(set); i++)
+        any = any || task_describe(task_at(set, i))->rubric;
+    if (!w->opt->judge.url)
+        return PESC_OK;
+    if (!any)
+        return fail(PESC_USAGE, "--judge: none of the tasks has a rubric, by which a model could "
+                                "judge; esft_summary, esft_law and esft_translation have one");
+    w->judge = mem_zalloc(1, sizeof *w->judge);
+    if (!w->judge)
+        return fail_nomem("a judge", sizeof *w->judge);
+    TRY(modeljudge_open(w->judge, &w->opt->judge, w->opt->judge_model));
+    json_t *about = json_pack("{ss ss ss}", "url", webclient_address(w->judge->server.web), "model",
+                              w->judge->server.model, "prompt_hash", w->judge->prompt_hash);
+    return json_object_set_new(w->out->model, "judge", about) == 0 ? PESC_OK
+                                                                   : fail_nomem("a judge", 0);
+}
+
 static pesc_status share_all(work *w, pesc_status st)
 {
-    st = peers_agree(w->peers, "an evaluation", st);
+    st = peers_agree(w->by.peers, "an evaluation", st);
     for (size_t i = 0; st == PESC_OK && i < w->out->n; i++)
-        st = samples_share(&w->out->tasks[i], w->peers);
+        st = samples_share(&w->out->tasks[i], w->by.peers);
     return st;
 }
 
 static pesc_status begin_work(work *w, const task_set *set, const char *dir)
 {
-    int32_t most = w->opt->max_length ? w->opt->max_length : w->m->shape.cfg.context;
-    bool calls = has_kind(set, TASK_CALLS);
-    if (w->opt->chat || calls)
-        TRY(chatprompt_open(&w->chat, w->m, calls));
+    TRY(w->by.begin(w->by.own, set, w->out));
     TRY(open_sandbox(w, set));
+    TRY(open_judge(w, set));
     if (dir)
-        TRY(evalresults_begin(w->out, w->m, set, w->opt));
-    TRY(loglik_open(&w->text, w->m->tok, most));
+        TRY(evalresults_begin(w->out, set, w->opt));
     return open_tasks(w->out, set, w->opt, dir);
 }
 
@@ -402,15 +339,16 @@ static pesc_status answer(work *w)
 {
     for (size_t i = 0; i < w->out->n; i++)
         TRY(keep_task(w, &w->out->tasks[i]));
-    return answer_all(w);
+    TRY(w->by.answer(w->by.own, w, w->out));
+    return taskrun_settle(w, true);
 }
 
-pesc_status taskrun_evaluate(taskrun *out, pesc_model *m, const task_set *set,
-                             const taskrun_options *opt)
+/* Takes the answerer. */
+static pesc_status evaluate(taskrun *out, answerer by, const task_set *set,
+                            const taskrun_options *opt)
 {
-    work w = { .m = m, .peers = m->dev->peers, .opt = opt, .out = out };
-    *out = (taskrun){ 0 };
-    const char *dir = peers_lead(w.peers) ? opt->dir : NULL;
+    work w = { .by = by, .opt = opt, .out = out };
+    const char *dir = peers_lead(by.peers) ? opt->dir : NULL;
     pesc_status s = share_all(&w, begin_work(&w, set, dir));
     if (s == PESC_OK)
         s = share_all(&w, answer(&w));
@@ -418,11 +356,28 @@ pesc_status taskrun_evaluate(taskrun *out, pesc_model *m, const task_set *set,
         for (size_t i = 0; s == PESC_OK && dir && i < out->n; i++)
             s = samples_finish(&out->tasks[i]);
         if (s == PESC_OK && dir)
-            s = evalresults_write(out, m, set, opt);
-        s = peers_agree(w.peers, "an evaluation", s);
+            s = evalresults_write(out, set, opt);
+        s = peers_agree(by.peers, "an evaluation", s);
     }
     close_work(&w);
     return s;
+}
+
+pesc_status taskrun_evaluate(taskrun *out, pesc_model *m, const task_set *set,
+                             const taskrun_options *opt)
+{
+    answerer by;
+    *out = (taskrun){ 0 };
+    TRY(modelanswers_open(&by, m, opt));
+    return evaluate(out, by, set, opt);
+}
+
+pesc_status taskrun_evaluate_server(taskrun *out, const task_set *set, const taskrun_options *opt)
+{
+    answerer by;
+    *out = (taskrun){ 0 };
+    TRY(serveranswers_open(&by, opt));
+    return evaluate(out, by, set, opt);
 }
 
 void taskrun_close(taskrun *r)
@@ -430,6 +385,8 @@ void taskrun_close(taskrun *r)
     for (size_t i = 0; i < r->n; i++)
         samples_close(&r->tasks[i]);
     mem_free(r->tasks);
+    json_decref(r->model);
+    json_decref(r->chat);
     *r = (taskrun){ 0 };
 }
 

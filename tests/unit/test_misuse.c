@@ -161,18 +161,12 @@ static pesc_train_options train;
     X(pesc_train_preset(NULL, "paper"), "opt")                                                     \
     X(pesc_train_preset(&train, NULL), "name")                                                     \
     X(pesc_train_load(&train, NULL), "out")                                                        \
-    X(pesc_trainer_open(NULL, m, NULL), "out")                                                     \
-    X(pesc_trainer_open(&got.trainer, NULL, NULL), "m")                                            \
-    X(pesc_trainer_step(NULL, &step), "t")                                                         \
-    X(pesc_trainer_step(trainer, NULL), "out")                                                     \
-    X(pesc_trainer_save(NULL), "t")                                                                \
-    X(pesc_trainer_describe(NULL, &train_info), "t")                                               \
-    X(pesc_trainer_describe(trainer, NULL), "out")                                                 \
-    X(pesc_plan(NULL, "x", NULL, &plan), "dev")                                                    \
-    X(pesc_plan(dev, NULL, NULL, &plan), "path")                                                   \
-    X(pesc_plan(dev, "x", NULL, NULL), "out")                                                      \
-    X(pesc_eval(NULL, "x", NULL, &eval), "s")                                                      \
-    X(pesc_eval(s, NULL, NULL, &eval), "task")                                                     \
+    X(pesc_trainer_open(NULL, m, NULL), "out") X(pesc_trainer_open(&got.trainer, NULL, NULL), "m") \
+    X(pesc_trainer_step(NULL, &step), "t") X(pesc_trainer_step(trainer, NULL), "out")              \
+    X(pesc_trainer_save(NULL), "t") X(pesc_trainer_describe(NULL, &train_info), "t")               \
+    X(pesc_trainer_describe(trainer, NULL), "out") X(pesc_plan(NULL, "x", NULL, &plan), "dev")     \
+    X(pesc_plan(dev, NULL, NULL, &plan), "path") X(pesc_plan(dev, "x", NULL, NULL), "out")         \
+    X(pesc_eval(NULL, "x", NULL, &eval), "s") X(pesc_eval(s, NULL, NULL, &eval), "task")           \
     X(pesc_eval(s, "x", NULL, NULL), "out")                                                        \
     X(pesc_eval_pairs(NULL, "x", NULL, (void *)got.all), "s")                                      \
     X(pesc_eval_pairs(s, NULL, NULL, (void *)got.all), "file")                                     \
@@ -180,6 +174,9 @@ static pesc_train_options train;
     X(pesc_benchmark(NULL, "x", NULL, &benchmark), "m")                                            \
     X(pesc_benchmark(m, NULL, NULL, &benchmark), "tasks")                                          \
     X(pesc_benchmark(m, "x", NULL, NULL), "out")                                                   \
+    X(pesc_benchmark_server(NULL, "x", NULL, NULL, &benchmark), "url")                             \
+    X(pesc_benchmark_server("x", NULL, NULL, NULL, &benchmark), "tasks")                           \
+    X(pesc_benchmark_server("x", "x", NULL, NULL, NULL), "out")                                    \
     X(pesc_server_open(NULL, m, NULL), "out")                                                      \
     X(pesc_server_open(&got.server, NULL, NULL), "m")                                              \
     X(pesc_runs_open(NULL, NULL, 0, NULL), "out")                                                  \
@@ -342,6 +339,8 @@ static const pesc_lines no_curve = { .size = sizeof no_curve, .series = &no_poin
     X(pesc_plot_bars("x.svg", &(pesc_bars){ 0 }), "bars->size is 0")                               \
     X(pesc_plot_bars("x.svg", &(pesc_bars){ .size = sizeof(pesc_bars) }), "0 groups of 0 bars")    \
     X(pesc_benchmark(m, "x", NULL, &(pesc_benchmark_report){ 0 }), "out->size is 0")               \
+    X(pesc_benchmark_server("x", "x", NULL, NULL, &(pesc_benchmark_report){ 0 }),                  \
+      "out->size is 0")                                                                            \
     X(pesc_benchmark_difference(                                                                   \
           &scored, &(pesc_benchmark_score){ .task = "b", .each = scored.each }, &got.x, &got.y),   \
       "expected the same")                                                                         \
@@ -376,8 +375,7 @@ static const pesc_lines no_curve = { .size = sizeof no_curve, .series = &no_poin
     X(!*pesc_data_format(d, 1000))                                                                 \
     X(!*pesc_data_template(NULL))                                                                  \
     X(!pesc_data_tokenizer(NULL))                                                                  \
-    X(pesc_trainer_done(NULL))                                                                     \
-    X(pesc_option_get(NULL, &load, got.text, 64) == 0)                                             \
+    X(pesc_trainer_done(NULL)) X(pesc_option_get(NULL, &load, got.text, 64) == 0)                  \
     X(pesc_option_get(pesc_option_rows(NULL), NULL, got.text, 64) == 0)                            \
     X(pesc_option_get(pesc_option_rows(NULL), &load, NULL, 64) < 64)                               \
     X(pesc_option_rows(&got.n) && got.n > 100)                                                     \
@@ -397,7 +395,8 @@ static const pesc_lines no_curve = { .size = sizeof no_curve, .series = &no_poin
     X(pesc_server_close(NULL)) X(pesc_server_stop(NULL)) X(pesc_generation_free(NULL))             \
     X(pesc_generation_free(&(pesc_generation){ 0 })) X(pesc_eval_free(NULL))                       \
     X(pesc_benchmark_free(NULL)) X(pesc_benchmark_free(&(pesc_benchmark_report){ 0 }))             \
-    X((void)pesc_benchmark_known(NULL)) X(pesc_eval_free(&(pesc_eval_report){ 0 }))                \
+    X((void)pesc_benchmark_known(NULL)) X((void)pesc_benchmark_is_server(NULL))                    \
+    X(pesc_eval_free(&(pesc_eval_report){ 0 }))                                                    \
     X(pesc_routes_free(NULL)) X(pesc_routes_free(&(pesc_routes_report){ 0 }))                      \
     X(pesc_compare_free(NULL)) X(pesc_routes_history_free(NULL))                                   \
     X(pesc_routes_history_free(&(pesc_routes_history){ 0 }))                                       \

@@ -153,6 +153,8 @@ pesc_status open_in_one_dtype(options *o)
     const char *first = NULL;
     for (size_t i = 0; !given && o->n_models > 1 && i < o->n_models; i++) {
         pesc_run_info r = PESC_INIT(pesc_run_info);
+        if (pesc_benchmark_is_server(o->models[i]))
+            continue;
         TRY(pesc_run_describe(o->models[i], NULL, &r));
         const char *own = strcmp(r.compute_dtype, "bf16") == 0 ? "bf16" : "f32";
         if (!r.checkpoint[0])

@@ -40,6 +40,8 @@ enum { OPT_OWN = 10 };
       "a model, or anything that has a tokenizer; mix takes none, fetch the name of a data set")   \
     ALSO(TEXT, model, NONE, NAMED("MODEL"), 0, INPUT, "esft",                                      \
       "select: the model, to count the parameters that train")                                     \
+    ALSO(TEXT, model, NONE, NAMED("MODEL"), 0, INPUT, "eval",                                      \
+      "the same as the argument MODEL, where there is one")                                        \
     X(TEXT, file, NONE, NAMED("FILE"), 0, INPUT, "tokenize perplexity",                            \
       "the text, UTF-8; standard input if absent or -")                                            \
     ALSO(TEXT, file, NONE, NAMED("FILE"), 0, INPUT, "detokenize",                                  \
@@ -127,7 +129,8 @@ enum { OPT_OWN = 10 };
     X(BOOL, skip_special, "false", YES_NO, 0, INPUT, "detokenize",                                 \
       "leave control tokens out")                                                                  \
     X(LIST, models, NONE, NAMED("MODEL"), 0, INPUT, "eval",                                        \
-      "Hugging Face directories, runs or checkpoints of them, or .gguf files")                     \
+      "Hugging Face directories, runs or checkpoints of them, .gguf files, or the addresses of "   \
+      "servers with OpenAI's interface, http://HOST:PORT, whose key is in OPENAI_API_KEY")         \
     ALSO(LIST, models, NONE, NAMED("MODEL"), 0, INPUT, "cost",                                     \
       "Hugging Face directories, runs or checkpoints of them, .gguf files, or a config.json alone") \
     X(LIST, tasks, NONE, NAMED("TASK"), 0, TASKS, "eval",                                          \
