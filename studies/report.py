@@ -39,6 +39,34 @@ def fill(text):
     return textwrap.fill(" ".join(text.split()), 140, break_long_words=False, break_on_hyphens=False)
 
 
+# The public names of what `pesc data fetch` calls so; tests/cli/study.bats compares.
+PUBLIC = {
+    "alpaca": "tatsu-lab/alpaca", "dolly": "databricks/databricks-dolly-15k", "evol-code": "theblackcat102/evol-codealpaca-v1",
+    "gpteacher": "github.com/teknium1/GPTeacher (Codegen)", "gsm8k": "openai/gsm8k (main)", "math": "EleutherAI/hendrycks_math",
+    "esft-train": "github.com/deepseek-ai/ESFT (datasets/train)", "esft-eval": "github.com/deepseek-ai/ESFT (datasets/eval)",
+    "arc_easy": "allenai/ai2_arc (ARC-Easy)", "arc_challenge": "allenai/ai2_arc (ARC-Challenge)", "hellaswag": "Rowan/hellaswag",
+    "humaneval": "openai/openai_humaneval", "mbpp": "google-research-datasets/mbpp (full)", "mmlu": "cais/mmlu (all)",
+    "nq_open": "google-research-datasets/nq_open", "piqa": "baber/piqa (of ybisk/piqa)", "triviaqa": "mandarjoshi/trivia_qa (rc.nocontext)",
+    "winogrande": "allenai/winogrande (winogrande_xl)",
+}
+
+
+def note_on_data(study):
+    """The end of a page: where model and data come from, and how the study is made from them."""
+    about = study.about.get("fetch", {})
+    make = f"make study STUDY={study.name}"
+    if not about:
+        return "## Data\n\n" + fill(f"Model and data are in `share/`, and nothing is fetched: `{make}`.") + "\n"
+    parts = [f"Model: {about['model']}."]
+    if "data" in about:
+        names = ", ".join(f"{PUBLIC[n]} (`{n}`)" for n in about["data"])
+        parts.append(f"Data: {names}. `pesc data fetch NAME` prints the command that fetches and converts each; run in one folder, they make the folder "
+                     f"that is given as SOURCE: `{make} MODEL=... SOURCE=...`.")
+    else:
+        parts.append(f"Data: `share/`, of which nothing is fetched: `{make} MODEL=...`.")
+    return "## Data\n\n" + fill(" ".join(parts)) + (f"\n{about['note']}" if "note" in about else "") + "\n"
+
+
 def spread(values, form):
     values = [v for v in values if v is not None]
     if not values:
@@ -195,7 +223,7 @@ class Page(Findings):
             made = getattr(self, "block_" + name.replace("-", "_"))(*words.split())
             return NOT_MEASURED if made is None else str(made)
         text = re.sub(r"(?<!\$)\{([a-z][^{}\n]*)\}", block, self.report["text"].lstrip("\n"))
-        return re.sub("\n\n\n+", "\n\n", text).rstrip("\n") + "\n"
+        return re.sub("\n\n\n+", "\n\n", text).rstrip("\n") + "\n\n" + note_on_data(self)
 
     # ---- words
 
@@ -487,7 +515,7 @@ def write(o):
 
 
 def check(name):
-    """Whether the page in docs/ has the tables of studies/results/NAME.json."""
+    """Whether the page in docs/ has the tables of studies/results/NAME.json, and says where its data comes from."""
     kept = json.loads((HERE / "results" / f"{name}.json").read_text())
     page = ROOT / "docs" / Study(name).about["page"]
     wanted = kept.get("tables")
@@ -502,6 +530,9 @@ def check(name):
         for x, y in zip(a, b):
             if x != y:
                 print(f"{page.relative_to(ROOT)}: table {number}: found {line(y)}\n  expected {line(x)}")
+    note = page.read_text().endswith("\n\n" + note_on_data(Study(name)))
+    if not note:
+        print(f"{page.relative_to(ROOT)}: ends otherwise than with\n{note_on_data(Study(name))}")
     same = wanted == got
     print(f"{page.relative_to(ROOT)}: {len(got)} tables, " + (("as transcribed" if "transcribed" in kept else "as drawn from the results") if same else "not those of the results"))
-    return not same
+    return not (same and note)

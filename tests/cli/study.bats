@@ -227,6 +227,20 @@ of_domain() { # domain n
     done
 }
 
+@test "study: pages name data as pesc data fetch does" {
+    pesc data fetch --json
+    python3 - "$STUDIES" "$output" <<'PY'
+import json, sys, tomllib
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+from report import PUBLIC
+sources = {s["name"]: s["source"] for s in json.loads(sys.argv[2])}
+assert all(sources[name] == public for name, public in PUBLIC.items()), PUBLIC
+named = {n for f in Path(sys.argv[1]).glob("*.toml") for n in tomllib.loads(f.read_text()).get("fetch", {}).get("data", [])}
+assert len(named) == 17 and named <= set(PUBLIC), named
+PY
+}
+
 @test "study: an unknown study is refused" {
     run "$STUDIES/run.py" none run --work "$T/w"
     [ "$status" = 1 ]
