@@ -66,6 +66,12 @@ static const struct data_set {
 };
 enum { N_SETS = sizeof sets / sizeof *sets };
 
+void data_names(void)
+{
+    for (size_t i = 0; i < N_SETS; i++)
+        printf("%s ", sets[i].name);
+}
+
 static void print_json(const struct data_set *s)
 {
     out_begin(NULL, '{');

@@ -49,6 +49,17 @@ pesc_status eval_list(const options *o)
     return PESC_OK;
 }
 
+static void print_name(void *ud, const pesc_benchmark_task *t)
+{
+    (void)ud;
+    printf("%s ", t->name);
+}
+
+void eval_names(void)
+{
+    (void)pesc_benchmark_list(NULL, print_name, NULL);
+}
+
 /* ---- one model ---- */
 
 /* The last part of a path, or the host of a server: the name of a model in tables and directories.

@@ -290,6 +290,21 @@ static void print_choices(const char *values)
     }
 }
 
+/* What prints the values of an option that are names in a table of the command; NULL: nothing does.
+ */
+static void (*names_of(const command *c, const char *key))(void)
+{
+    static const struct {
+        pesc_status (*run)(const options *o);
+        const char *key;
+        void (*print)(void);
+    } rows[] = { { cmd_eval, "tasks", eval_names }, { cmd_plan, "gpu", plan_gpus } };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (rows[i].run == c->run && strcmp(rows[i].key, key) == 0)
+            return rows[i].print;
+    return NULL;
+}
+
 /* What may follow a command at once, and after its options that have values to choose from. */
 static void print_values(const command *c)
 {
@@ -301,13 +316,23 @@ static void print_values(const command *c)
         print_command_names();
     if (c->run == cmd_init)
         init_recipes();
-    puts("\"\n        case $last in");
+    puts("\"");
+    if (c->run == cmd_data) {
+        fputs("        [[ $last == fetch ]] && values=\"", stdout);
+        data_names();
+        puts("\"");
+    }
+    puts("        case $last in");
     for (const pesc_option *r = NULL; (r = opt_next(c, r));) {
         const char *value = opt_value(r);
-        if (command_is_argument(c, r->key) || !value || !strchr(value, '|'))
+        void (*names)(void) = names_of(c, r->key);
+        if (command_is_argument(c, r->key) || !value || (!names && !strchr(value, '|')))
             continue;
         printf("        --%s) values=\"", opt_flag(flag, r->key));
-        print_choices(value);
+        if (names)
+            names();
+        else
+            print_choices(value);
         puts("\" ;;");
     }
     puts("        esac ;;");
@@ -332,11 +357,9 @@ static void print_completion(void)
         puts("\"");
         print_values(c);
     }
-    puts("    esac\n    if [[ $word == -* ]]; then\n"
-         "        COMPREPLY=($(compgen -W \"$flags\" -- \"$word\"))\n"
-         "    elif [[ $values ]]; then\n"
-         "        COMPREPLY=($(compgen -W \"$values\" -- \"$word\"))\n    else\n"
-         "        COMPREPLY=($(compgen -f -- \"$word\"))\n    fi\n}\n"
+    puts("    esac\n    [[ $word == -* ]] && values=$flags\n"
+         "    COMPREPLY=($(compgen -W \"$values\" -- \"$word\"))\n"
+         "    ((${#COMPREPLY[@]})) || COMPREPLY=($(compgen -f -- \"$word\"))\n}\n"
          "complete -o filenames -F _pesc pesc");
 }
 

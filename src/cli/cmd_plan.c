@@ -136,6 +136,12 @@ static const struct gpu {
 };
 enum { GPUS = sizeof gpus / sizeof *gpus };
 
+void plan_gpus(void)
+{
+    for (size_t i = 0; i < GPUS; i++)
+        printf("%s ", gpus[i].name);
+}
+
 /* The share of this rate that training reaches; docs/performance.md has what was measured. */
 static const double reached = 0.4;
 

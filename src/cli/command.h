@@ -58,7 +58,11 @@ pesc_status cmd_doctor(const options *o);
 pesc_status cmd_help(const options *o);
 pesc_status cmd_version(const options *o);
 
-void init_recipes(void); /* prints the names of the recipes of `pesc init`, for the completion */
+/* Each prints names, for the completion: recipes, built-in tasks, GPUs, data sets. */
+void init_recipes(void);
+void eval_names(void);
+void plan_gpus(void);
+void data_names(void);
 
 /* Of commands with several jobs, those that have a file of their own. */
 pesc_status bench_serve(const options *o); /* `pesc bench serve` */

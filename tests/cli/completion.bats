@@ -29,6 +29,21 @@ offers() { # words
     [ "$output" = auto ]
 }
 
+@test "completion: names of tasks, GPUs and data sets" {
+    run offers pesc eval base --tasks minerva_math_a
+    [ "$output" = minerva_math_algebra ]
+    run offers pesc eval base --tasks pap
+    [ "$output" = paper12 ]
+    run offers pesc plan base --gpu h
+    [ "$output" = $'h200\nh100' ]
+    run offers pesc data fetch wino
+    [ "$output" = winogrande ]
+    cd "$BATS_TEST_TMPDIR"
+    touch my.jsonl
+    run offers pesc eval base --tasks my
+    [ "$output" = my.jsonl ]
+}
+
 @test "completion: actions, topics and files" {
     run offers pesc data st
     [ "$output" = stats ]
