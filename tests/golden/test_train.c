@@ -24,7 +24,7 @@ static const char *const runs[] = {
     "train/lora",           "train/pesc-a",         "train/pesc-b",          "train/full",
     "train/upcycle",        "train/molora",         "train/pesc-choices",    "esft/mixtral",
     "esft/olmoe",           "esft/qwen2_moe",       "esft/qwen3_moe",        "esft/deepseek_v2",
-    "esft/deepseek_v2-aux", "esft/deepseek_v2-all", "esft/qwen2_moe-shared",
+    "esft/deepseek_v2-aux", "esft/deepseek_v2-all", "esft/qwen2_moe-shared", "train/qlora",
 };
 
 static const char *file_of(const char *run, const char *file)
@@ -209,6 +209,8 @@ static void open_run(opened *o, const char *run, const json_t *golden)
 {
     pesc_load_options opt = pesc_load_defaults();
     opt.compute_dtype = "f32";
+    opt.base_dtype =
+        json_string_value(json_object_get(json_object_get(golden, "options"), "base_dtype"));
     char adapter[512];
     snprintf(adapter, sizeof adapter, "%s", file_of(run, "lora"));
     FILE *there = fopen(file_of(run, "lora/adapter_config.json"), "r");

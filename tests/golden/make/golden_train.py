@@ -5,7 +5,7 @@ The model is written out here from the papers' equations and shares no code with
 PESC's adapters with the balance loss of its equation 10, LoRA, full experts (Mixtral's rule) and a
 mixture of LoRA. Each folder holds the model, the initial LoRA as a PEFT directory where the method
 has one, pre-tokenised data, the options of the run and the trajectory: loss, ce, aux and gradient
-norm of each step. Run with a Python that has torch, numpy, safetensors, xxhash:
+norm of each step. Run with a Python that has torch, numpy, safetensors, xxhash, and for qlora bitsandbytes:
 
     python tests/golden/make/golden_train.py tests/golden/train [NAME...]
 """
@@ -228,7 +228,16 @@ def adamw(params, state, t):
             p -= LR * (m / (1 - 0.9 ** t)) / ((v / (1 - 0.999 ** t)).sqrt() + 1e-8)
 
 
-def run(out, method, seed, r=3, alpha=6.0, loss="token", aux_coef=0.0, moe=None):
+def held_in_nf4(w):
+    """What bitsandbytes gives back of a weight in NF4 with double quantisation. Blocks are 64 numbers in the order of memory; its CPU kernel
+    takes the wrong scale for rows that are narrower, so the weight has rows of one block here."""
+    from bitsandbytes import functional
+    rows = torch.tensor(w).reshape(-1, 64)
+    codes, state = functional.quantize_4bit(rows, blocksize=64, quant_type="nf4", compress_statistics=True)
+    return functional.dequantize_4bit(codes, state).reshape(w.shape).numpy()
+
+
+def run(out, method, seed, r=3, alpha=6.0, loss="token", aux_coef=0.0, moe=None, base_dtype=None):
     g = torch.Generator().manual_seed(seed)
     base, normal = dense(g)
     cfg, trained, lora = config(), {}, {}
@@ -297,6 +306,9 @@ def run(out, method, seed, r=3, alpha=6.0, loss="token", aux_coef=0.0, moe=None)
             "target_modules": sorted({n.rsplit(".", 1)[1] for n in names})}, indent=1) + "\n")
     (out / "data.jsonl").write_text("".join(json.dumps(s) + "\n" for s in data))
 
+    if base_dtype == "nf4":
+        options["base_dtype"] = base_dtype
+        base |= {n + ".weight": held_in_nf4(base[n + ".weight"]) for n in names}
     p = {n: torch.tensor(w, dtype=torch.float64) for n, w in {**base, **trained, **lora}.items()}
     train = {n: p[n].requires_grad_() for n in {**trained, **lora}}
     model = Model(method, p, alpha / r if r else 0.0, moe)
@@ -323,6 +335,7 @@ RUNS = {
                    moe=dict(experts=6, k=3, d=5, s=0.25)),
     "pesc-choices": dict(method="pesc", seed=7, aux_coef=0.05, moe=dict(experts=5, k=2, d=7, s=0.5, act="silu", dense=[0])),
     "lora": dict(method="lora", seed=3),
+    "qlora": dict(method="lora", seed=8, base_dtype="nf4"),
     "full": dict(method="full", seed=4, r=0, alpha=16.0),
     "upcycle": dict(method="upcycle", seed=5, aux_coef=0.02, moe=dict(experts=4, k=2)),
     "molora": dict(method="molora", seed=6, aux_coef=0.01, moe=dict(experts=4, k=2)),
