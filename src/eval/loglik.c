@@ -57,7 +57,7 @@ static pesc_status encode_context(loglik *l, slice context)
     return encode(l, context, l->prefix, &l->context_ids);
 }
 
-static slice without_space_at_end(slice s)
+slice loglik_context(slice s)
 {
     size_t n;
     while (s.n > 0 && pytext_is_space(unicode_last(s.p, s.n, &n)))
@@ -82,7 +82,7 @@ static pesc_status pair_without_context(loglik *l, slice continuation, int32_t *
  * alone, as the reference does. */
 static pesc_status pair_with_context(loglik *l, slice context, slice both, int32_t *first)
 {
-    TRY(encode_context(l, without_space_at_end(context)));
+    TRY(encode_context(l, loglik_context(context)));
     size_t n = l->context_ids.n;
     *first = (int32_t)n;
     if (n == 0)

@@ -11,6 +11,7 @@
 #define PESC_EVAL_LOGLIK_H
 
 #include "base/str.h"
+#include "jinja/pytext.h"
 #include "tokenizer/tokenizer.h"
 
 typedef struct loglik {
@@ -25,6 +26,9 @@ typedef struct loglik {
 /* PESC_UNSUPPORTED: there is no tokenizer, or it has neither BOS nor EOS. Close it in any case. */
 pesc_status loglik_open(loglik *l, const tokenizer *tok, int32_t max_length);
 void loglik_close(loglik *l); /* also one that is all zeros */
+
+/* A context without the white space at its end, which belongs to the continuation. */
+slice loglik_context(slice s);
 
 /* A request for infer/scheduler.h: score ids[first..n). `ids` is borrowed until the next call. */
 typedef struct loglik_tokens {

@@ -1,10 +1,9 @@
 #include "eval/serveranswers.h"
 
 #include "base/mem.h"
-#include "base/unicode.h"
 #include "eval/digest.h"
+#include "eval/loglik.h"
 #include "eval/modelserver.h"
-#include "jinja/pytext.h"
 
 #include <math.h>
 #include <string.h>
@@ -170,7 +169,7 @@ static json_t *messages_of(const task_doc *d)
     return all;
 }
 
-/* The prompt of a conversation is its messages, as the harness has it for servers. */
+/* The prompt of a conversation is its messages: the server has the template. */
 static pesc_status prepare(void *own, task_doc *d)
 {
     str text = { 0 };
@@ -288,22 +287,13 @@ static pesc_status take_count(void *ud, const json_t *answer)
     return finish_asked(q, s);
 }
 
-/* White space at the end of the context belongs to the continuation (loglik.h). */
-static slice without_space_at_end(slice s)
-{
-    size_t n;
-    while (s.n > 0 && pytext_is_space(unicode_last(s.p, s.n, &n)))
-        s.n -= n;
-    return s;
-}
-
 static pesc_status ask_choices(serveranswers *a, pending *p, const task_doc *d)
 {
     TRY(pending_choices(p));
     size_t shared = d->n_requests / d->n_questions;
     for (size_t i = 0; i < d->n_requests; i += shared) {
         asked q = { a, p, i, shared, 0 };
-        slice context = without_space_at_end((slice){ d->contexts[i], strlen(d->contexts[i]) });
+        slice context = loglik_context((slice){ d->contexts[i], strlen(d->contexts[i]) });
         char *text = context.n ? mem_strndup(context.p, context.n) : NULL;
         json_t *body = text ? echo_body(a, text, false) : NULL;
         mem_free(text);
