@@ -25,11 +25,14 @@ static pesc_status refuse_models(const model_server *s, const json_t *list)
 
 static pesc_status find_model(model_server *s)
 {
-    json_t *answer;
-    TRY(webclient_ask(s->web, "/models", NULL, &answer));
+    json_t *answer = NULL;
+    pesc_status st = webclient_ask(s->web, "/models", NULL, &answer);
+    if (st == PESC_IO && webclient_status(s->web) == 404)
+        st = PESC_OK; /* it lists none */
+    if (st != PESC_OK)
+        return st;
     const json_t *list = json_object_get(answer, "data");
     const char *id = json_string_value(json_object_get(json_array_get(list, 0), "id"));
-    pesc_status st = PESC_OK;
     if (!id)
         st = fail(PESC_FORMAT, "%s: lists no model; name one (--served-model, --judge-model)",
                   webclient_address(s->web));

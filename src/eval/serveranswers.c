@@ -1,5 +1,6 @@
 #include "eval/serveranswers.h"
 
+#include "base/log.h"
 #include "base/mem.h"
 #include "eval/digest.h"
 #include "eval/loglik.h"
@@ -16,6 +17,7 @@ static const char completions[] = "/completions", chat_completions[] = "/chat/co
 typedef struct serveranswers {
     const taskrun_options *opt;
     model_server server;
+    bool chat;         /* texts are asked as conversations */
     pending **waiting; /* that are not asked yet; NULL: those before `next` */
     size_t n, cap, next;
 } serveranswers;
@@ -136,6 +138,26 @@ static pesc_status probe_logprobs(const serveranswers *a)
 
 /* ---- the answerer ---- */
 
+/* Models for conversations alone have no completions: OpenAI's since GPT-3.5. */
+static pesc_status find_interface(serveranswers *a, const task_set *set)
+{
+    json_t *answer = NULL;
+    a->chat = a->opt->chat;
+    if (a->chat || (!task_has_kind(set, TASK_TEXT) && !task_has_kind(set, TASK_CODE)))
+        return PESC_OK;
+    json_t *body = echo_body(a, "one two three", false);
+    pesc_status s = body ? webclient_ask(a->server.web, completions, body, &answer)
+                         : fail_nomem("a request", 0);
+    json_decref(answer);
+    long status = webclient_status(a->server.web);
+    if (s != PESC_IO || (status != 404 && status != 405 && status != 501))
+        return s;
+    log_notice("%s: has no /v1/completions, so texts are asked as conversations, as with --chat",
+               webclient_address(a->server.web));
+    a->chat = true;
+    return PESC_OK;
+}
+
 static pesc_status begin_server(void *own, const task_set *set, taskrun *run)
 {
     serveranswers *a = own;
@@ -145,18 +167,18 @@ static pesc_status begin_server(void *own, const task_set *set, taskrun *run)
                                 "conversation is, which multiple choice needs; leave --chat out, "
                                 "or evaluate tasks that generate");
     TRY(modelserver_open(&a->server, &a->opt->server, a->opt->served_model));
-    run->model =
-        json_pack("{ss ss ss ss}", "model", webclient_address(a->server.web), "served_model",
-                  a->server.model, "interface", a->opt->chat ? "chat/completions" : "completions",
-                  "pesc_version", PESC_VERSION);
+    TRY(choices ? probe_logprobs(a) : find_interface(a, set));
+    run->model = json_pack(
+        "{ss ss ss ss}", "model", webclient_address(a->server.web), "served_model", a->server.model,
+        "interface", a->chat ? "chat/completions" : "completions", "pesc_version", PESC_VERSION);
     run->chat = json_pack("{sn sn sb}", "chat_template", "chat_template_sha",
-                          "fewshot_as_multiturn", a->opt->chat);
-    return choices ? probe_logprobs(a) : PESC_OK;
+                          "fewshot_as_multiturn", a->chat);
+    return PESC_OK;
 }
 
 static bool is_chat(const serveranswers *a, const task_doc *d)
 {
-    return a->opt->chat || d->tools;
+    return a->chat || d->tools;
 }
 
 static json_t *messages_of(const task_doc *d)
@@ -361,7 +383,7 @@ static pesc_status take_text(void *ud, const json_t *answer)
     pesc_status s;
     if (q->of->of->about->kind == TASK_CALLS)
         s = take_message(q->of, server, answer);
-    else if (q->a->opt->chat) {
+    else if (q->a->chat) {
         s = modelserver_content(server, answer, &text, &n);
         if (s == PESC_OK)
             s = take_forms(q->of, text, n);

@@ -67,8 +67,8 @@ struct webclient {
     CURLM *multi;
     struct curl_slist *headers;
     char *base;
-    bool local;   /* on this machine: a proxy of the environment is not for it */
-    bool reached; /* a request was answered */
+    bool local;  /* on this machine: a proxy of the environment is not for it */
+    long status; /* of the last answer; 0: the server was never reached */
     web_options opt;
     transfer *first; /* all, in the order in which they were added */
     size_t n;
@@ -208,6 +208,11 @@ const char *webclient_address(const webclient *c)
     return c->base;
 }
 
+long webclient_status(const webclient *c)
+{
+    return c->status;
+}
+
 size_t webclient_left(const webclient *c)
 {
     return c->n;
@@ -322,6 +327,8 @@ static pesc_status take_answer(const transfer *t)
                  t->answer.p ? t->answer.p : "");
     if (s == PESC_OK)
         s = t->ask.done(t->ask.ud, v);
+    else if (t->ask.drop)
+        t->ask.drop(t->ask.ud);
     json_decref(v);
     return s;
 }
@@ -333,7 +340,7 @@ static bool is_passing(const webclient *c, CURLcode code, long status)
     case CURLE_OK:
         return status == 408 || status == 429 || status >= 500;
     case CURLE_COULDNT_CONNECT: /* a server that was never reached is a wrong address */
-        return c->reached;
+        return c->status != 0;
     case CURLE_OPERATION_TIMEDOUT:
     case CURLE_GOT_NOTHING:
     case CURLE_SEND_ERROR:
@@ -376,15 +383,17 @@ static pesc_status finish(webclient *c, transfer *t, CURLcode code)
     long status = 0;
     curl.easy_getinfo(t->easy, CURLINFO_RESPONSE_CODE, &status);
     bool fine = code == CURLE_OK && status >= 200 && status < 300;
-    c->reached = c->reached || code == CURLE_OK;
+    if (code == CURLE_OK)
+        c->status = status;
     if (!fine && is_passing(c, code, status) && put_off(c, t))
         return PESC_OK;
     pesc_status s = fine ? PESC_OK : refuse(t, code, status);
     disconnect(c, t);
-    if (s != PESC_OK)
-        return s;
     take_out(c, t);
-    s = take_answer(t);
+    if (fine)
+        s = take_answer(t);
+    else if (t->ask.drop)
+        t->ask.drop(t->ask.ud);
     transfer_free(t);
     return s;
 }

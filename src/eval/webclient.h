@@ -27,7 +27,7 @@ typedef struct web_request {
     const char *path; /* below the address, which ends in /v1: "/models"; borrowed */
     json_t *body;     /* webclient_add() takes it; NULL: GET */
     pesc_status (*done)(void *ud, const json_t *answer); /* may add requests */
-    void (*drop)(void *ud); /* instead, where the client is closed before; NULL: nothing */
+    void (*drop)(void *ud); /* instead, where it failed or the client is closed; NULL: nothing */
     void *ud;
 } web_request;
 
@@ -45,6 +45,9 @@ size_t webclient_left(const webclient *c); /* requests that are not answered */
 /* Sends and receives, and waits up to `wait` seconds where there is nothing to do yet. Fails with
  * the first request that failed, or with the status of its `done`. */
 pesc_status webclient_step(webclient *c, double wait);
+
+/* The HTTP status of the last answer; 0: there was none. */
+long webclient_status(const webclient *c);
 
 /* One request, and what it answers: a new reference. No other is under way. */
 pesc_status webclient_ask(webclient *c, const char *path, json_t *body, json_t **out);

@@ -34,10 +34,10 @@ def task_file(name, task):
     return str(WORK / name)
 
 
-def pesc(*words, key=None, judge_key=None):
+def pesc(*words, key=None, judge_key=None, quiet=True):
     env = {k: v for k, v in os.environ.items() if "API_KEY" not in k}
     env.update({"OPENAI_API_KEY": key} if key else {}, **({"PESC_JUDGE_API_KEY": judge_key} if judge_key else {}))
-    return subprocess.run([os.environ["PESC"], "eval", *words, "-q"], capture_output=True, text=True, env=env, timeout=120)
+    return subprocess.run([os.environ["PESC"], "eval", *words, *["-q"] * quiet], capture_output=True, text=True, env=env, timeout=120)
 
 
 def fine(*words, **more):
@@ -170,7 +170,8 @@ def asks_what_a_server_takes():
     """Four stop strings at most; the text is cut at all of them, in order. The key is sent, and written nowhere."""
     with Stub(plain) as s:
         got = fine(s.url, "--tasks", task_file("tell.json", TEXT), "-o", str(WORK / "out"), "--batch", "3", key="se-cret")
-        bodies = s.of("/v1/completions")
+        probe, *bodies = s.of("/v1/completions")
+        assert probe["max_tokens"] == 1
         assert len(bodies) == 6 and s.most <= 3, (len(bodies), s.most)
         assert all(b["stop"] == TEXT["stops"][:4] and b["max_tokens"] == 24 and b["temperature"] == 0 and b["model"] == "stub" for b in bodies)
         assert sorted(b["prompt"] for b in bodies) == [r["prompt"] for r in TEXT["rows"]]
@@ -184,16 +185,24 @@ def asks_what_a_server_takes():
         assert body["model"] == "other" and body["messages"][-1]["role"] == "user" and not s.of("/v1/models"), body
         assert s.keys[0] is None
 
+    def chat_alone(path, body, number):
+        return MODELS if body is None else text_answer(" 3") if path == "/v1/chat/completions" else (404, {"error": {"message": "no"}}, {})
+    with Stub(chat_alone) as s:
+        r = pesc(s.url, "--tasks", task_file("tell.json", TEXT), "-o", str(WORK / "chat-alone"), quiet=False)
+        assert r.returncode == 0 and "has no /v1/completions, so texts are asked as conversations" in r.stderr, r
+        assert len(s.of("/v1/chat/completions")) == 6 and len(s.of("/v1/completions")) == 1
+    assert json.loads((WORK / "chat-alone/evaluation.json").read_text())["interface"] == "chat/completions"
+
 
 def goes_on_where_it_was():
-    """After a failure only what is missing is asked; a finished evaluation asks for the model alone."""
+    """After a failure only what is missing is asked, after one request that finds out what the server has."""
     out = WORK / "resumed"
 
     broken = threading.Event()
     broken.set()
 
     def stops(path, body, number):
-        return MODELS if body is None else (400, {"error": {"message": "enough"}}, {}) if broken.is_set() and number > 3 else text_answer(" 3")
+        return MODELS if body is None else (400, {"error": {"message": "enough"}}, {}) if broken.is_set() and number > 4 else text_answer(" 3")
     with Stub(stops) as s:
         r = pesc(s.url, "--tasks", task_file("tell.json", TEXT), "-o", str(out), "--batch", "1")
         assert r.returncode == 3 and r.stderr == f"pesc: {s.url}/v1/completions: answers 400: enough\n", r
@@ -202,19 +211,19 @@ def goes_on_where_it_was():
         s.asked.clear()
         again = pesc(s.url, "--tasks", task_file("tell.json", TEXT), "-o", str(out), "--batch", "1")
         assert again.returncode == 0, again.stderr
-        assert len(s.of("/v1/completions")) == 3, s.asked
+        assert len(s.of("/v1/completions")) == 1 + 3, s.asked
         s.asked.clear()
         finished = pesc(s.url, "--tasks", task_file("tell.json", TEXT), "-o", str(out))
-        assert finished.returncode == 0 and finished.stdout == again.stdout and not s.of("/v1/completions")
+        assert finished.returncode == 0 and finished.stdout == again.stdout and len(s.of("/v1/completions")) == 1
 
 
 def asks_again():
     """A busy, broken or lost server is asked again, after the time that it names."""
     for first in (429, {}, {"Retry-After": "1"}), (500, {}, {}), (503, {}, {}), None:
         began = time.monotonic()
-        with Stub(lambda path, body, number, first=first: MODELS if body is None else first if number == 1 else text_answer(" 3")) as s:
+        with Stub(lambda path, body, number, first=first: MODELS if body is None else first if number == 2 else text_answer(" 3")) as s:
             fine(s.url, "--tasks", task_file("tell.json", TEXT), "--limit", "1")
-            assert len(s.of("/v1/completions")) == 2, (first, s.asked)
+            assert len(s.of("/v1/completions")) == 1 + 2, (first, s.asked)
         waited = time.monotonic() - began
         assert waited >= (1 if first and "Retry-After" in first[2] else 0.4), (first, waited)
 
