@@ -158,7 +158,7 @@ void moe_adapter_fwd(const pass *p, const block *b, tensor f)
     if (!pass_has_partial(p))
         grouped_product(p, MM_NT, a->up, a->in, b->moe.down);
     p->dev->op->act_fwd(p->dev, a->mid, a->up, p->m->cfg.moe.adapter_act, &gates);
-    if (!pass_recomputes(p))
+    if (!pass_recomputes(p) || b->ffn_post.data) /* whose backward reads the sum with f */
         grouped_product(p, MM_NT, a->out, a->mid, b->moe.up);
 }
 

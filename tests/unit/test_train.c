@@ -23,6 +23,8 @@
     "\"n_shared_experts\":2,\"first_k_dense_replace\":1,\"kv_lora_rank\":16,"                      \
     "\"qk_nope_head_dim\":10,\"qk_rope_head_dim\":6,\"v_head_dim\":8"
 
+#define ADAPTERS "\"num_experts\":5,\"topk\":2,\"adapter_dim\":7,\"moe_scaling\":0.25,"
+
 typedef struct row {
     const char *name, *config;
     int32_t molora;
@@ -44,6 +46,7 @@ static const row rows[] = {
       "\"moe_scaling\":0.25,\"adapter_act\":\"silu\",\"adapter_router\":\"softmax-before\","
       "\"mlp_only_layers\":[1]," COMMON KV "}",
       0 },
+    { "gemma3", "{\"model_type\":\"gemma3_text\",\"head_dim\":8," ADAPTERS COMMON KV "}", 0 },
     { "mixtral", "{\"model_type\":\"mixtral\",\"num_local_experts\":5," COMMON KV "}", 0 },
     { "qwen2_moe",
       "{\"model_type\":\"qwen2_moe\",\"num_experts\":5,\"moe_intermediate_size\":20,"
