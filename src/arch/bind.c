@@ -127,11 +127,26 @@ static bool predicts_further(const config *c, const char *name)
            layer < c->n_layers + c->n_prediction_layers;
 }
 
+/* Published files hold keys and values of layers that do not project their own. */
+static bool borrowed(const config *c, const char *name)
+{
+    static const char *const parts[] = { "k_proj.weight", "v_proj.weight", "k_norm.weight",
+                                         "k_proj.bias", "v_proj.bias" };
+    char own[64];
+    for (int32_t l = c->n_layers - c->n_kv_shared; l < c->n_layers; l++)
+        for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+            snprintf(own, sizeof own, "model.layers.%d.self_attn.%s", l, parts[i]);
+            if (strcmp(own, name) == 0)
+                return true;
+        }
+    return false;
+}
+
 /* Older files carry the rotation frequencies, and tied models the head: both are known already.
  * Qwen's "mtp." predicts further tokens. */
 static bool harmless(const config *c, const char *name)
 {
-    return predicts_further(c, name) || str_starts(name, "mtp.") ||
+    return predicts_further(c, name) || borrowed(c, name) || str_starts(name, "mtp.") ||
            str_ends(name, ".rotary_emb.inv_freq") ||
            (c->tie_embeddings && strcmp(name, head_name) == 0);
 }

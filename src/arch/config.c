@@ -71,6 +71,25 @@ head_widths config_layer_widths(const config *c, int32_t layer)
     return widths_of(c, !config_layer_window(c, layer));
 }
 
+int32_t config_layer_kv(const config *c, int32_t layer)
+{
+    const int32_t own = c->n_layers - c->n_kv_shared;
+    int32_t from = layer < own ? layer : own - 1;
+    while (from != layer && !config_layer_window(c, from) != !config_layer_window(c, layer))
+        from--;
+    return from;
+}
+
+int32_t config_layer_ffn(const config *c, int32_t layer)
+{
+    return c->ffn_doubled && layer >= c->n_layers - c->n_kv_shared ? 2 * c->ffn_dim : c->ffn_dim;
+}
+
+int32_t config_widest_ffn(const config *c)
+{
+    return config_layer_ffn(c, c->n_layers - 1);
+}
+
 static int64_t larger(int64_t a, int64_t b)
 {
     return a > b ? a : b;
@@ -464,8 +483,19 @@ static pesc_status check_ffn(config *c, json_where w)
     return PESC_OK;
 }
 
+static pesc_status check_layer_inputs(const config *c, const char *file)
+{
+    if (c->layer_input_dim && c->layer_input_vocab < c->vocab)
+        return fail(PESC_UNSUPPORTED,
+                    "%s: vocab_size_per_layer_input: found %d, expected vocab_size %d or more: "
+                    "other tokens have no input for the layers",
+                    file, c->layer_input_vocab, c->vocab);
+    return PESC_OK;
+}
+
 static pesc_status check(config *c, json_where w)
 {
+    TRY(check_layer_inputs(c, w.file));
     TRY(check_rotation(c, w.file));
     TRY(check_experts(c, w.file));
     for (int32_t i = 0; i < c->n_ropes; i++)

@@ -75,11 +75,17 @@ typedef struct config {
     int32_t full_head_dim, full_kv_heads;
     bool k_as_v;    /* those layers have no values: keys before their norm are in their place */
     bool last_full; /* the last layer has no window, whatever else says */
+    /* The last layers project no keys and values: see config_layer_kv(). */
+    int32_t n_kv_shared;
+    bool ffn_doubled; /* and their FFN is twice as wide */
     /* x = embed_scale embed(id); x += residual_scale f(norm x); head(norm x) / logit_divisor */
     float embed_scale, residual_scale, logit_divisor; /* 1 where the family has none */
     bool embed_sqrt_dim; /* embed_scale is sqrt(dim), rounded as activations are */
-    float attn_scale;    /* of q k; 0: 1/sqrt(attn_width), and with that 0 1/sqrt(qk_dim) */
-    float attn_width;    /* query_pre_attn_scalar */
+    /* Each layer adds a term of an input of its own to the stream that leaves it: of this width, by
+     * the token and the embedding; 0: it does not. */
+    int32_t layer_input_dim, layer_input_vocab;
+    float attn_scale; /* of q k; 0: 1/sqrt(attn_width), and with that 0 1/sqrt(qk_dim) */
+    float attn_width; /* query_pre_attn_scalar */
     float attn_softcap, logit_softcap; /* z becomes cap tanh(z / cap); 0: it does not */
     float q_scale_beta;  /* queries times 1 + beta ln(1 + floor(pos / original)); 0: no scale */
     bool attn_gate;      /* what attention gives is times the sigmoid of a gate (out_gate) */
@@ -174,6 +180,11 @@ typedef struct head_shape {
     int32_t qk_dim, v_dim, kv_heads;
 } head_shape;
 head_shape config_heads(const config *c, int32_t layer);
+/* The layer whose keys and values a layer attends to: its own, or, where the last layers share them
+ * (n_kv_shared), those of the last layer before them that has a window or none as it has. */
+int32_t config_layer_kv(const config *c, int32_t layer);
+int32_t config_layer_ffn(const config *c, int32_t layer); /* F of its plain FFN */
+int32_t config_widest_ffn(const config *c);
 /* Columns of queries, keys and values, and of what attention gives: in a layer; the most of any. */
 typedef struct head_widths {
     int64_t q, k, v, out;

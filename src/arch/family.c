@@ -27,12 +27,15 @@ pesc_status family_find(const family **out, const char *model_type, const char *
 uint32_t family_facts(const config *c, int32_t layer)
 {
     uint32_t f = c->tie_embeddings ? 0 : FACT_UNTIED;
+    f |= c->layer_input_dim ? FACT_LAYER_INPUTS : 0;
     if (layer < 0)
         return f;
     bool sparse = config_layer_sparse(c, layer);
     bool experts = sparse && c->moe.kind == EXPERT_FFN;
     f |= config_layer_mixer(c, layer) == MIXER_ATTENTION ? FACT_ATTENTION : 0;
-    f |= !c->k_as_v || config_layer_window(c, layer) ? FACT_VALUES : 0;
+    const bool keys = config_layer_kv(c, layer) == layer;
+    f |= keys ? FACT_KEYS : 0;
+    f |= keys && (!c->k_as_v || config_layer_window(c, layer)) ? FACT_VALUES : 0;
     f |= config_layer_mixer(c, layer) == MIXER_CONV ? FACT_CONV : 0;
     f |= config_layer_mixer(c, layer) == MIXER_DELTA ? FACT_DELTA : 0;
     f |= c->conv_bias ? FACT_CONV_BIAS : 0;
@@ -62,7 +65,7 @@ static int64_t letter(const config *c, int32_t layer, char l)
     case 'C':
         return c->dim;
     case 'F':
-        return c->ffn_dim;
+        return config_layer_ffn(c, layer < 0 ? 0 : layer);
     case 'H':
         return heads.q;
     case 'K':
@@ -101,6 +104,12 @@ static int64_t letter(const config *c, int32_t layer, char l)
         return c->delta_v_dim;
     case 'X':
         return config_delta_values(c);
+    case 'U':
+        return c->layer_input_vocab;
+    case 'Y':
+        return c->layer_input_dim;
+    case 'Z':
+        return (int64_t)c->layer_input_dim * c->n_layers;
     case 'B':
         return (int64_t)c->n_heads * (c->qk_nope_dim + c->v_dim);
     default:

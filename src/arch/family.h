@@ -7,10 +7,10 @@
  *   N heads       Q q_lora_rank R kv_lora_rank  P kv_lora_rank+qk_rope_dim  B
  * heads*(qk_nope_dim+v_dim)  1 one  W columns of a convolution  T its taps  I columns of the input
  * projection before it  G queries with their gates  J value heads of a delta net  L 2*J  A columns
- * of one  X J*A  A rule applies
- * where all facts it needs hold (FACT_ bits, which may differ from layer to layer). Walking the
- * slots of a configuration gives every tensor of the model with name and shape: what binding checks
- * and loads, `info` counts and `new` writes. */
+ * of one  X J*A  U tokens with inputs for layers  Y width of such an input  Z Y*layers  A rule
+ * applies where all facts it needs hold (FACT_ bits, which may differ from layer to layer). Walking
+ * the slots of a configuration gives every tensor of the model with name and shape: what binding
+ * checks and loads, `info` counts and `new` writes. */
 #ifndef PESC_ARCH_FAMILY_H
 #define PESC_ARCH_FAMILY_H
 
@@ -64,8 +64,10 @@ enum {
     FACT_ATTENTION = 1 << 17,   /* this layer has attention */
     FACT_CONV = 1 << 18,        /* this layer has a gated short convolution */
     FACT_CONV_BIAS = 1 << 19,
-    FACT_DELTA = 1 << 20,  /* this layer has a gated delta net */
-    FACT_VALUES = 1 << 21, /* this layer projects values */
+    FACT_DELTA = 1 << 20,        /* this layer has a gated delta net */
+    FACT_KEYS = 1 << 21,         /* this layer projects keys */
+    FACT_VALUES = 1 << 22,       /* this layer projects values */
+    FACT_LAYER_INPUTS = 1 << 23, /* each layer has an input of its own */
 };
 
 enum {
@@ -77,6 +79,7 @@ enum {
     RULE_LINEAR = 1 << 4, /* the offset is that of a linear: it may carry LoRA */
     RULE_TRAIN = 1 << 5,  /* trained by PESC */
     RULE_FIXED = 1 << 6,  /* trained by nothing */
+    RULE_BELOW = 1 << 7,  /* one a model, read before the first layer */
 };
 
 typedef enum init_kind { INIT_NORMAL, INIT_ONE, INIT_ZERO, INIT_UNIFORM } init_kind;

@@ -91,6 +91,10 @@ static const config_key gemma4_keys[] = {
     INT("global_head_dim", full_head_dim, 1, 1 << 14, 512),
     INT("num_global_key_value_heads", full_kv_heads, 1, MAX_HEADS, 0),
     FLAG("attention_k_eq_v", k_as_v, false),
+    INT("num_kv_shared_layers", n_kv_shared, 0, MAX_LAYERS, 0),
+    FLAG("use_double_wide_mlp", ffn_doubled, false),
+    INT("hidden_size_per_layer_input", layer_input_dim, 0, 1 << 16, 256),
+    INT("vocab_size_per_layer_input", layer_input_vocab, 1, MAX_VOCAB, 262144),
     INT("sliding_window", window, 1, MAX_CONTEXT, 512),
     FLAG("tie_word_embeddings", tie_embeddings, true),
     ATTENTION_BIAS(false),
@@ -146,6 +150,18 @@ static const tensor_rule hunyuan_tensors[] = {
 
 static const tensor_rule gemma4_tensors[] = {
     { "layer_scalar", "1", 0, RULE_F32 | RULE_FIXED, BLOCK(scale), INIT_ONE },
+    { "model.embed_tokens_per_layer.weight", "UZ", FACT_LAYER_INPUTS, RULE_GLOBAL | RULE_BELOW,
+      MODEL(inputs.embed), INIT_NORMAL },
+    { "model.per_layer_model_projection.weight", "ZC", FACT_LAYER_INPUTS,
+      RULE_GLOBAL | RULE_BELOW | RULE_QUANT, MODEL(inputs.proj), INIT_NORMAL },
+    { "model.per_layer_projection_norm.weight", "Y", FACT_LAYER_INPUTS,
+      RULE_GLOBAL | RULE_BELOW | RULE_F32, MODEL(inputs.norm), INIT_ONE },
+    { "per_layer_input_gate.weight", "YC", FACT_LAYER_INPUTS, WEIGHT, BLOCK(input.gate.w),
+      INIT_NORMAL },
+    { "per_layer_projection.weight", "CY", FACT_LAYER_INPUTS, WEIGHT, BLOCK(input.proj.w),
+      INIT_NORMAL },
+    { "post_per_layer_input_norm.weight", "C", FACT_LAYER_INPUTS, RULE_F32, BLOCK(input.norm),
+      INIT_ONE },
     { 0 },
 };
 

@@ -82,7 +82,7 @@ const config_key deepseek_v2_keys[] = {
 /* ---- tensors ---- */
 
 const tensor_rule frame_tensors[] = {
-    { "model.embed_tokens.weight", "VC", 0, RULE_GLOBAL, MODEL(embed), INIT_NORMAL },
+    { "model.embed_tokens.weight", "VC", 0, RULE_GLOBAL | RULE_BELOW, MODEL(embed), INIT_NORMAL },
     { "model.norm.weight", "C", 0, RULE_GLOBAL | RULE_F32, MODEL(final_norm), INIT_ONE },
     { "lm_head.weight", "VC", FACT_UNTIED, RULE_GLOBAL, MODEL(head), INIT_NORMAL },
     { "input_layernorm.weight", "C", FACT_NORM_BEFORE, RULE_F32, BLOCK(attn_norm), INIT_ONE },
@@ -104,10 +104,10 @@ const tensor_rule frame_tensors[] = {
 
 const tensor_rule attention_tensors[] = {
     { "self_attn.q_proj.weight", "HC", 0, WEIGHT, BLOCK(q.w), INIT_NORMAL },
-    { "self_attn.k_proj.weight", "KC", 0, WEIGHT, BLOCK(k.w), INIT_NORMAL },
+    { "self_attn.k_proj.weight", "KC", FACT_KEYS, WEIGHT, BLOCK(k.w), INIT_NORMAL },
     { "self_attn.v_proj.weight", "KC", FACT_VALUES, WEIGHT, BLOCK(v.w), INIT_NORMAL },
     { "self_attn.q_proj.bias", "H", FACT_QKV_BIAS, RULE_F32, BLOCK(q.bias), INIT_ZERO },
-    { "self_attn.k_proj.bias", "K", FACT_QKV_BIAS, RULE_F32, BLOCK(k.bias), INIT_ZERO },
+    { "self_attn.k_proj.bias", "K", FACT_KEYS | FACT_QKV_BIAS, RULE_F32, BLOCK(k.bias), INIT_ZERO },
     { "self_attn.v_proj.bias", "K", FACT_VALUES | FACT_QKV_BIAS, RULE_F32, BLOCK(v.bias),
       INIT_ZERO },
     { 0 },
@@ -131,7 +131,8 @@ const tensor_rule norm_after_tensors[] = {
 
 const tensor_rule qk_norm_tensors[] = {
     { "self_attn.q_norm.weight", "D", FACT_NORM_HEAD, RULE_F32, BLOCK(q_norm), INIT_ONE },
-    { "self_attn.k_norm.weight", "D", FACT_NORM_HEAD, RULE_F32, BLOCK(k_norm), INIT_ONE },
+    { "self_attn.k_norm.weight", "D", FACT_KEYS | FACT_NORM_HEAD, RULE_F32, BLOCK(k_norm),
+      INIT_ONE },
     { "self_attn.q_norm.weight", "H", FACT_NORM_ROW, RULE_F32, BLOCK(q_norm), INIT_ONE },
     { "self_attn.k_norm.weight", "K", FACT_NORM_ROW, RULE_F32, BLOCK(k_norm), INIT_ONE },
     { 0 },

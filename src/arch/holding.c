@@ -45,6 +45,7 @@ static bool is_matrix(const holding *h, const tensor_rule *r)
 static bool stays_in_blocks(const holding *h, const tensor_rule *r, const weight *w)
 {
     bool table = r->flags & RULE_GLOBAL && (r->offset == offsetof(transformer, embed) ||
+                                            r->offset == offsetof(transformer, inputs.embed) ||
                                             r->offset == offsetof(transformer, head));
     return h->base == DT_COUNT && h->blocks && (table || is_matrix(h, r)) && !w->read;
 }

@@ -260,9 +260,32 @@ static pesc_status read_dense_layers(config *c, json_where w)
     return PESC_OK;
 }
 
+/* ---- layers that share keys and values ---- */
+
+static pesc_status check_shared(const config *c, const char *file)
+{
+    const int32_t own = c->n_layers - c->n_kv_shared;
+    bool kinds[2] = { false, false };
+    if (own <= 0)
+        return fail(PESC_FORMAT,
+                    "%s: num_kv_shared_layers: found %d, expected fewer than the %d layers", file,
+                    c->n_kv_shared, c->n_layers);
+    for (int32_t i = 0; i < c->n_layers; i++) {
+        const int kind = config_layer_window(c, i) != 0;
+        if (i >= own && !kinds[kind])
+            return fail(PESC_FORMAT,
+                        "%s: num_kv_shared_layers: layer %d shares the keys of an earlier layer of "
+                        "its type, but none of the first %d is a %s layer",
+                        file, i, own, kind ? "sliding_attention" : "full_attention");
+        kinds[kind] = true;
+    }
+    return PESC_OK;
+}
+
 pesc_status layer_kinds_read(config *c, json_where w)
 {
     TRY(read_windows(c, w));
+    TRY(check_shared(c, w.file));
     TRY(read_full_heads(c, w));
     TRY(read_unrotated(c, w));
     return read_dense_layers(c, w);

@@ -4,6 +4,8 @@
 #include "base/mem.h"
 #include "tensor/bf16.h"
 
+#include <math.h>
+
 pesc_status shape_open(model_shape *s)
 {
     const config *c = &s->cfg;
@@ -11,13 +13,20 @@ pesc_status shape_open(model_shape *s)
     if (!s->w.blocks)
         return fail_nomem("a model", (size_t)c->n_layers * sizeof *s->w.blocks);
     for (int32_t i = 0; i < c->n_layers; i++) {
-        s->w.blocks[i].sparse = config_layer_sparse(c, i);
-        s->w.blocks[i].mixer = config_layer_mixer(c, i);
-        s->w.blocks[i].place = config_mixers(c, i, s->w.blocks[i].mixer);
-        s->w.blocks[i].window = config_layer_window(c, i);
-        s->w.blocks[i].rope = config_layer_rope(c, i);
-        s->w.blocks[i].heads = config_heads(c, i);
-        s->w.blocks[i].widths = config_layer_widths(c, i);
+        block *b = &s->w.blocks[i];
+        const int32_t kv = config_layer_kv(c, i);
+        b->sparse = config_layer_sparse(c, i);
+        b->mixer = config_layer_mixer(c, i);
+        b->place = config_mixers(c, kv, b->mixer);
+        b->window = config_layer_window(c, i);
+        b->rope = config_layer_rope(c, i);
+        b->heads = config_heads(c, i);
+        b->widths = config_layer_widths(c, i);
+        b->ffn_dim = config_layer_ffn(c, i);
+        b->borrows_kv = kv != i;
+        b->shared_kv = -1;
+        if (b->borrows_kv) /* one lender of each kind */
+            b->shared_kv = s->w.blocks[kv].shared_kv = b->window ? SHARED_WINDOWED : SHARED_FULL;
     }
     for (int32_t i = 0; i < c->n_ropes; i++)
         s->rope_scale[i] = rope_table_scale(&c->ropes[i]);
@@ -26,10 +35,19 @@ pesc_status shape_open(model_shape *s)
     return PESC_OK;
 }
 
+static float as_activation(const model_shape *s, float x)
+{
+    return s->act_dt == DT_BF16 ? bf16_to_f32(bf16_from_f32(x)) : x;
+}
+
 float shape_embed_scale(const model_shape *s)
 {
     const config *c = &s->cfg;
-    float scale = c->embed_scale / c->residual_scale;
-    bool rounded = c->embed_sqrt_dim && s->act_dt == DT_BF16;
-    return rounded ? bf16_to_f32(bf16_from_f32(scale)) : scale;
+    const float scale = c->embed_scale / c->residual_scale;
+    return c->embed_sqrt_dim ? as_activation(s, scale) : scale;
+}
+
+float shape_input_scale(const model_shape *s)
+{
+    return as_activation(s, sqrtf((float)s->cfg.layer_input_dim));
 }

@@ -82,6 +82,21 @@ typedef struct recurrent {
     tensor a_log, dt_bias, norm; /* delta: f32 [J] [J] [A] */
 } recurrent;
 
+/* The input of one layer: x += norm(proj (act(gate x) * its row of the inputs)). */
+typedef struct layer_input {
+    linear gate, proj; /* [Y,C] [C,Y] */
+    tensor norm;       /* [C] f32; absent: layers have no inputs */
+} layer_input;
+
+/* Those of all layers, side by side: (norm(proj x / sqrt(C)) + sqrt(Y) embed(id)) / sqrt(2), where
+ * x is the embedding and the norm that of each layer's columns. */
+typedef struct layer_inputs {
+    tensor embed, proj, norm; /* [U,Z] [Z,C] [Y] f32; absent: none */
+} layer_inputs;
+
+/* Keys and values that layers share: of those without a window, and of those with one. */
+enum { SHARED_FULL, SHARED_WINDOWED, SHARED_KINDS };
+
 typedef struct block {
     tensor attn_norm, ffn_norm; /* [C] f32: before the sublayers; absent: none */
     tensor ffn_post, attn_post; /* [C] f32: of what they add; absent: none */
@@ -94,19 +109,24 @@ typedef struct block {
     head_widths widths;
     mla mla;
     recurrent mix;
-    ffn ffn; /* absent where experts are full FFNs */
+    layer_input input;
+    ffn ffn;         /* absent where experts are full FFNs */
+    int32_t ffn_dim; /* F */
     bool sparse;
     moe moe;
     int32_t window; /* 0: unlimited */
     int32_t rope;   /* the table of its rotations; -1: none */
     mixer_kind mixer;
-    int32_t place; /* among the layers with this mixer */
+    int32_t place;     /* among the layers with this mixer, of its keys and values (borrows_kv) */
+    bool borrows_kv;   /* it attends to keys and values of an earlier layer */
+    int32_t shared_kv; /* which of the pass' pairs those are, of lender and borrowers; -1: none */
 } block;
 
 /* The tensors of a transformer: its weights, or the gradients of them (mirror.h). */
 typedef struct transformer {
     tensor embed, final_norm, head; /* [V,C] [C] [V,C]; head is embed when tied */
-    block *blocks;                  /* [n_layers] */
+    layer_inputs inputs;
+    block *blocks; /* [n_layers] */
 } transformer;
 
 typedef struct model_shape {
@@ -130,7 +150,8 @@ typedef struct model_shape {
 /* Allocates the blocks of a shape whose configuration is read, and sets what follows from that. */
 pesc_status shape_open(model_shape *s);
 
-/* On the embeddings, as the stream takes them. */
+/* On the embeddings, as the stream takes them, and on those of the layers' inputs. */
 float shape_embed_scale(const model_shape *s);
+float shape_input_scale(const model_shape *s);
 
 #endif

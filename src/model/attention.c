@@ -49,6 +49,19 @@ static void mla_layout(attention_acts *a, arena *mem, const acts_plan *plan)
     a->kv_rstd = tensor_take1(mem, DT_F32, n);
 }
 
+void attention_shared_layout(shared_kv shared[SHARED_KINDS], arena *mem, const acts_plan *plan)
+{
+    const config *c = plan->c;
+    for (int32_t i = c->n_layers - c->n_kv_shared; i < c->n_layers; i++) {
+        shared_kv *s = &shared[config_layer_window(c, i) ? SHARED_WINDOWED : SHARED_FULL];
+        const head_widths w = config_layer_widths(c, i);
+        if (s->k.nd)
+            continue;
+        s->k = tensor_take2(mem, plan->dt, plan->n, w.k);
+        s->v = tensor_take2(mem, plan->dt, plan->n, w.v);
+    }
+}
+
 void attention_layout_partial(attention_acts *a, arena *mem, const acts_plan *plan)
 {
     if (!plan->rank)
@@ -183,19 +196,33 @@ static void norm_heads(const pass *p, tensor out, tensor x, tensor w, tensor rst
                                                  .shift = p->m->cfg.norm_shift });
 }
 
-/* With a cache the op of attention rotates whole heads while it writes them there. */
+/* With a cache the op of attention rotates whole heads while it writes them there, unless other
+ * layers read them. */
 static bool op_rotates(const pass *p)
 {
     const config *c = &p->m->cfg;
     return p->kv && !config_mla(c) && config_rot_dim(c) == c->head_dim && !c->qk_norm_rotated &&
-           !p->q_scale.data;
+           !p->q_scale.data && !c->n_kv_shared;
+}
+
+/* The keys and values that the op reads. A layer that borrows them has its cache's place from their
+ * layer, too, and the op stores there once more what is there. */
+static tensor keys_of(const pass *p, const block *b)
+{
+    return b->shared_kv < 0 ? p->acts.attn.k : p->shared[b->shared_kv].k;
+}
+
+static tensor values_of(const pass *p, const block *b)
+{
+    return b->shared_kv < 0 ? p->acts.attn.v : p->shared[b->shared_kv].v;
 }
 
 static void rotate_qk(const pass *p, const block *b, tensor q, tensor k)
 {
     const config *c = &p->m->cfg;
     rotate(p, b, q, standard_rope(c, b, c->n_heads));
-    rotate(p, b, k, standard_rope(c, b, b->heads.kv_heads));
+    if (!b->borrows_kv)
+        rotate(p, b, k, standard_rope(c, b, b->heads.kv_heads));
 }
 
 /* Queries and their gates, from or to the heads that have both. */
@@ -230,17 +257,24 @@ static tensor ones(const pass *p, const block *b)
     return tensor_slice(&p->ones, 0, b->heads.v_dim);
 }
 
+/* Of the queries, the keys and the values of a layer, those that it projects. */
+static int projections(const block *b)
+{
+    return b->borrows_kv ? 1 : b->v.w.data ? 3 : 2;
+}
+
 static void standard_qkv(const pass *p, const block *b, tensor h)
 {
     const config *c = &p->m->cfg;
     const attention_acts *a = &p->acts.attn;
+    const tensor k = keys_of(p, b), v = values_of(p, b);
     bool norm = c->qk_norm != QK_NORM_NONE;
     tensor q = norm ? a->q_raw : a->q;
     linears_fwd(p,
-                &(linear_set){ b->v.w.data ? 3 : 2,
+                &(linear_set){ projections(b),
                                { &b->q, &b->k, &b->v },
-                               { c->attn_gate_in_q ? a->q_gate : q, norm ? a->k_raw : a->k,
-                                 c->v_norm ? a->v_raw : a->v },
+                               { c->attn_gate_in_q ? a->q_gate : q, norm ? a->k_raw : k,
+                                 c->v_norm ? a->v_raw : v },
                                a->qkv_ax },
                 h);
     if (c->attn_gate_in_q)
@@ -249,12 +283,13 @@ static void standard_qkv(const pass *p, const block *b, tensor h)
         rotate_qk(p, b, a->q_raw, a->k_raw);
     if (norm) {
         norm_heads(p, a->q, a->q_raw, b->q_norm, a->q_rstd);
-        norm_heads(p, a->k, a->k_raw, b->k_norm, a->k_rstd);
+        if (!b->borrows_kv)
+            norm_heads(p, k, a->k_raw, b->k_norm, a->k_rstd);
     }
-    if (c->v_norm)
-        norm_heads(p, a->v, values_raw(p, b), ones(p, b), a->v_rstd);
+    if (c->v_norm && !b->borrows_kv)
+        norm_heads(p, v, values_raw(p, b), ones(p, b), a->v_rstd);
     if (!c->qk_norm_rotated && !op_rotates(p))
-        rotate_qk(p, b, a->q, a->k);
+        rotate_qk(p, b, a->q, k);
     if (p->q_scale.data)
         p->dev->op->scale_rows(p->dev, a->q, p->q_scale, 1);
 }
@@ -342,8 +377,8 @@ static attention attention_args(const pass *p, const block *b)
     const config *c = &p->m->cfg;
     const attention_acts *a = &p->acts.attn;
     return (attention){ .q = a->q,
-                        .k = a->k,
-                        .v = a->v,
+                        .k = keys_of(p, b),
+                        .v = values_of(p, b),
                         .out = a->out,
                         .starts = p->starts,
                         .pos = p->pos,
@@ -407,7 +442,19 @@ static void rotate_qk_bwd(const pass *p, const block *b)
     const config *c = &p->m->cfg;
     const attention_grads *d = &p->train->grads.attn;
     rotate_bwd(p, b, d->q, standard_rope(c, b, c->n_heads));
-    rotate_bwd(p, b, d->k, standard_rope(c, b, b->heads.kv_heads));
+    if (!b->borrows_kv)
+        rotate_bwd(p, b, d->k, standard_rope(c, b, b->heads.kv_heads));
+}
+
+/* The gradients of shared keys and values: those that borrow them come first, and add theirs up in
+ * f32; their layer adds the sums to its own. */
+static void shared_bwd(const pass *p, const block *b)
+{
+    const attention_grads *d = &p->train->grads.attn;
+    const shared_kv *sum = &p->train->shared[b->shared_kv];
+    const ops *op = p->dev->op;
+    op->add(p->dev, b->borrows_kv ? sum->k : d->k, b->borrows_kv ? d->k : sum->k, 1);
+    op->add(p->dev, b->borrows_kv ? sum->v : d->v, b->borrows_kv ? d->v : sum->v, 1);
 }
 
 /* In place: dx is the gradient of the norm's output, then of its input. */
@@ -425,31 +472,30 @@ static void standard_bwd(const pass *p, const block *b, const block *g, attentio
     const config *c = &p->m->cfg;
     const attention_acts *a = &p->acts.attn;
     const attention_grads *d = &p->train->grads.attn;
+    const int n = projections(b);
     if (p->q_scale.data)
         p->dev->op->scale_rows(p->dev, d->q, p->q_scale, 1);
     if (!c->qk_norm_rotated)
         rotate_qk_bwd(p, b);
-    if (c->qk_norm != QK_NORM_NONE) {
+    if (c->qk_norm != QK_NORM_NONE)
         norm_heads_bwd(
             p, d->q,
             (norm_bwd){ .x = a->q_raw, .w = b->q_norm, .rstd = a->q_rstd, .dw = g->q_norm });
+    if (c->qk_norm != QK_NORM_NONE && n > 1)
         norm_heads_bwd(
             p, d->k,
             (norm_bwd){ .x = a->k_raw, .w = b->k_norm, .rstd = a->k_rstd, .dw = g->k_norm });
-    }
-    if (c->v_norm)
+    if (c->v_norm && n > 1)
         norm_heads_bwd(p, d->v,
                        (norm_bwd){ .x = values_raw(p, b), .w = ones(p, b), .rstd = a->v_rstd });
-    if (!b->v.w.data)
+    if (n == 2)
         p->dev->op->add(p->dev, d->k, d->v, 1);
     if (c->qk_norm_rotated)
         rotate_qk_bwd(p, b);
     if (c->attn_gate_in_q)
         copy_gates(p, d->q, a->gate, d->q_gate, true);
     const tensor dq = c->attn_gate_in_q ? d->q_gate : d->q;
-    linears_bwd(p,
-                &(linear_set){
-                    b->v.w.data ? 3 : 2, { &b->q, &b->k, &b->v }, { dq, d->k, d->v }, a->qkv_ax },
+    linears_bwd(p, &(linear_set){ n, { &b->q, &b->k, &b->v }, { dq, d->k, d->v }, a->qkv_ax },
                 (const linear *[]){ &g->q, &g->k, &g->v }, (linear_flow){ .dx = f.dh, .x = f.h });
 }
 
@@ -522,6 +568,8 @@ void attention_layer_bwd(const pass *p, const block *b, const block *g, attentio
                                                         .delta = d->delta });
     if (g->sinks.data)
         p->dev->op->sink_bwd(p->dev, g->sinks, d->delta, a->lse, b->sinks);
+    if (b->shared_kv >= 0)
+        shared_bwd(p, b);
     if (config_mla(&p->m->cfg))
         mla_bwd(p, b, g, f);
     else

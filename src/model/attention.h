@@ -35,6 +35,12 @@ typedef struct attention_acts {
     tensor qkv_ax, o_ax;            /* linear_set.ax */
 } attention_acts;
 
+/* Keys and values that several layers attend to: the pass keeps them, a pair for layers without a
+ * window and one for those with one (block.shared_kv). Their gradients are f32 sums. */
+typedef struct shared_kv {
+    tensor k, v; /* [T,K] */
+} shared_kv;
+
 /* Gradients on their way through one layer. */
 typedef struct attention_grads {
     tensor q, k, v, out;
@@ -48,6 +54,8 @@ typedef struct attention_grads {
 void attention_layout(attention_acts *a, arena *mem, const acts_plan *plan);
 void attention_layout_partial(attention_acts *a, arena *mem, const acts_plan *plan);
 void attention_grads_layout(attention_grads *g, arena *mem, const acts_plan *plan);
+/* Of the kinds that are shared, in plan->dt; `shared` is zeros before. */
+void attention_shared_layout(shared_kv shared[SHARED_KINDS], arena *mem, const acts_plan *plan);
 
 /* Makes tensors that were laid out for the widest layer as wide as those of this one. */
 void attention_fit(attention_acts *a, const block *b);

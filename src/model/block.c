@@ -28,9 +28,10 @@ void block_layout(block_acts *a, arena *mem, const acts_plan *plan)
     recurrent_layout(&a->mix, &other, plan);
     mem->used = mem->used > other.used ? mem->used : other.used;
     if (plain)
-        ffn_layout(&a->ffn, mem, plan, c->ffn_dim, share ? &share->ffn : NULL);
+        ffn_layout(&a->ffn, mem, plan, config_widest_ffn(c), share ? &share->ffn : NULL);
     if (sparse)
         moe_layout(&a->moe, mem, plan);
+    layer_input_layout(&a->input, mem, plan);
     if (!plan->train)
         return;
     a->middle = tensor_take2(mem, DT_F32, n, dim);
@@ -58,6 +59,12 @@ void block_layout_partial(block_acts *a, arena *mem, const acts_plan *plan)
         moe_layout_partial(&a->moe, mem, plan);
     if (c->moe.kind == EXPERT_ADAPTER)
         a->f = tensor_take2(mem, plan->dt, plan->n, c->dim);
+}
+
+void block_fit(block_acts *a, const block *b)
+{
+    attention_fit(&a->attn, b);
+    ffn_fit(&a->ffn, b->ffn_dim);
 }
 
 /* ---- the residual stream ---- */
@@ -208,7 +215,7 @@ void block_attention_fwd(pass *p, int32_t layer, tensor x)
 {
     const block *b = &p->m->w.blocks[layer];
     const block_acts *a = &p->acts;
-    attention_fit(&p->acts.attn, b);
+    block_fit(&p->acts, b);
     stream_norm(p, x, (norm_fwd){ .out = a->attn_h, .w = b->attn_norm, .rstd = a->attn_rstd });
     const bool post = b->attn_post.data;
     const tensor y = post ? a->attn_raw : a->y;
@@ -222,8 +229,20 @@ void block_attention_fwd(pass *p, int32_t layer, tensor x)
     ffn_norm_fwd(p, b);
 }
 
-/* The stream with what the layer adds, times the layer's number. Backward reads what was between
- * the sublayers, so the product is elsewhere. */
+/* What the layer's own input adds. Backward reads what was between the sublayers, so the stream
+ * goes on elsewhere. */
+static void input_fwd(pass *p, int32_t layer)
+{
+    const block *b = &p->m->w.blocks[layer];
+    const layer_input_acts *a = &p->acts.input;
+    if (!b->input.norm.data)
+        return;
+    stream_plain(p, p->x, (norm_fwd){ .out = a->h });
+    layer_input_fwd(p, layer);
+    post_norm_fwd(p, a->raw, b->input.norm, a->rstd);
+}
+
+/* The stream with what the layer adds, times the layer's number; elsewhere, too. */
 static void scale_stream(pass *p, tensor scale)
 {
     if (!scale.data || pass_recomputes(p))
@@ -239,6 +258,7 @@ void block_ffn_fwd(pass *p, int32_t layer)
         sparse_fwd(p, b);
     else
         dense_fwd(p, b);
+    input_fwd(p, layer);
     scale_stream(p, b->scale);
 }
 
@@ -379,6 +399,21 @@ static void ffn_and_norm_bwd(const pass *p, const block *b, const block *g, bool
     }
 }
 
+/* The term of the layer's own input, and what it gives to the stream before it. */
+static void input_bwd(const pass *p, int32_t layer, const block *g)
+{
+    const block *b = &p->m->w.blocks[layer];
+    const layer_input_acts *a = &p->acts.input;
+    const train_grads *d = &p->train->grads;
+    if (!b->input.norm.data)
+        return;
+    post_norm_bwd(
+        p, (norm_bwd){ .x = a->raw, .w = b->input.norm, .rstd = a->rstd, .dw = g->input.norm });
+    layer_input_bwd(p, layer, g, d->dh, d->dy);
+    p->dev->op->add(p->dev, d->dx, d->dh, 1);
+    p->dev->op->convert(p->dev, d->dy, d->dx);
+}
+
 void block_bwd(const pass *p, int32_t layer, tensor x)
 {
     const block_acts *a = &p->acts;
@@ -388,6 +423,7 @@ void block_bwd(const pass *p, int32_t layer, tensor x)
         p->dev->op->scale_rows(p->dev, t->grads.dx, b->scale, 1);
         p->dev->op->convert(p->dev, t->grads.dy, t->grads.dx);
     }
+    input_bwd(p, layer, g);
     bool below = mirror_below(t->mirror, layer);
     bool reaches =
         below || t->mirror->facts.first_attn; /* attention, or what is below it, trains */

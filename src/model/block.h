@@ -7,6 +7,7 @@
 #define PESC_MODEL_BLOCK_H
 
 #include "model/attention.h"
+#include "model/layer_input.h"
 #include "model/moe.h"
 #include "model/recurrent.h"
 
@@ -24,6 +25,7 @@ typedef struct block_acts {
     tensor attn_post_rstd, ffn_post_rstd; /* f32 [T]: of these norms; training */
     attention_acts attn; /* this and the next share memory: a layer has one of them */
     recurrent_acts mix;
+    layer_input_acts input;
     ffn_acts ffn;
     moe_acts moe;
     tensor attn_h;              /* [T,C]: the normed input of attention */
@@ -34,6 +36,9 @@ typedef struct block_acts {
 void block_layout(block_acts *a, arena *mem, const acts_plan *plan);
 /* The slot of a partial activation checkpoint; plan->share is the shared slot. */
 void block_layout_partial(block_acts *a, arena *mem, const acts_plan *plan);
+
+/* Makes tensors that were laid out for the widest layer as wide as those of this one. */
+void block_fit(block_acts *a, const block *b);
 
 /* p->stream goes through the layer; the stream's sum at the layer's input is kept in `x`, which may
  * be where the stream already is. In PHASE_RECOMPUTE it leaves only what backward reads. */

@@ -8,7 +8,7 @@ const char *const cost_names[COST_PARTS] = {
     [COST_EMBED] = "embedding",   [COST_ATTENTION] = "attention", [COST_SCORES] = "scores",
     [COST_FFN] = "ffn",           [COST_SHARED] = "shared",       [COST_EXPERTS] = "experts",
     [COST_ADAPTERS] = "adapters", [COST_ROUTER] = "router",       [COST_LORA] = "lora",
-    [COST_NORM] = "norms",        [COST_HEAD] = "head",
+    [COST_NORM] = "norms",        [COST_HEAD] = "head",           [COST_INPUTS] = "layer inputs",
 };
 
 /* ---- what a tensor belongs to ---- */
@@ -20,6 +20,8 @@ static bool is_field(const tensor_rule *r, size_t offset, size_t bytes)
 
 static cost_part base_part(const tensor_rule *r)
 {
+    if (r->need & FACT_LAYER_INPUTS && r->init != INIT_ONE)
+        return COST_INPUTS;
     if (r->flags & RULE_GLOBAL)
         return r->offset == offsetof(transformer, embed)  ? COST_EMBED
                : r->offset == offsetof(transformer, head) ? COST_HEAD
@@ -63,6 +65,8 @@ enum {
     STAGE_DOWN,
     STAGE_ADAPTER,
     STAGE_ADAPTER_UP,
+    STAGE_INPUT_GATE,
+    STAGE_INPUT,
     STAGES
 };
 
@@ -75,6 +79,8 @@ static int stage_of(const tensor_rule *r)
         { offsetof(block, attn_norm), sizeof(tensor), STAGE_NORM },
         { offsetof(block, ffn_norm), sizeof(tensor), STAGE_FFN_NORM },
         { offsetof(block, attn_post), sizeof(tensor), STAGE_O },
+        { offsetof(block, input.gate), sizeof(linear), STAGE_INPUT_GATE },
+        { offsetof(block, input), sizeof(layer_input), STAGE_INPUT },
         { offsetof(block, ffn_post), sizeof(tensor), STAGE_DOWN },
         { offsetof(block, o), sizeof(linear), STAGE_O },
         { offsetof(block, mix.out), sizeof(linear), STAGE_O },
@@ -104,7 +110,7 @@ static int64_t place_of(const slot *s)
 {
     if (s->layer >= 0)
         return stage_place(s->layer, stage_of(s->rule));
-    return s->rule->offset == offsetof(transformer, embed) ? -1 : INT64_MAX;
+    return s->rule->flags & RULE_BELOW ? -1 : INT64_MAX;
 }
 
 /* ---- the walk over all tensors ---- */
@@ -171,11 +177,18 @@ static bool is_lora_b(const tensor_rule *r)
                                          r->offset == offsetof(block, moe.lora_down.b));
 }
 
+/* Of the inputs of layers: their table is looked up, their projection is below the first layer. */
+static bool is_input(const tensor_rule *r, size_t offset)
+{
+    return r->flags & RULE_BELOW && r->offset == offset;
+}
+
 /* Products of a weight in backward. Embeddings have one where they are the head, too: above all. */
 static uint64_t backward_of(const walk *w, const slot *s, const weight_cost *t, uint64_t flop)
 {
     uint64_t own = flop * t->training / t->experts;
-    int64_t at = s->layer < 0 ? INT64_MAX : place_of(s);
+    const bool first = is_input(s->rule, offsetof(transformer, inputs.proj));
+    int64_t at = first ? 0 : s->layer < 0 ? INT64_MAX : place_of(s);
     if (is_lora_b(s->rule))
         return own + 2 * flop; /* its input's gradient, and its output again */
     return own + (at > w->lowest ? flop : 0);
@@ -186,8 +199,10 @@ static void add_weight(const walk *w, slot *s)
     cost_part at = part_of(s->rule);
     cost_row *r = &w->out->part[at];
     weight_cost t = weight_of(w, s);
-    uint64_t rows = (uint64_t)(s->layer < 0 ? w->work.rows : w->work.tokens);
-    bool product = s->nd == 2 && (at != COST_EMBED || w->c->tie_embeddings);
+    const bool head = s->layer < 0 && at != COST_INPUTS;
+    uint64_t rows = (uint64_t)(head ? w->work.rows : w->work.tokens);
+    bool product = s->nd == 2 && (at != COST_EMBED || w->c->tie_embeddings) &&
+                   !is_input(s->rule, offsetof(transformer, inputs.embed));
     uint64_t flop = product ? 2 * t.count * t.used * rows : 0;
     cost_row *to = at == COST_EMBED ? &w->out->part[COST_HEAD] : r;
     if (!w->how) {

@@ -28,6 +28,7 @@ typedef enum cost_part {
     COST_LORA, /* with the experts of a mixture of LoRA */
     COST_NORM,
     COST_HEAD,
+    COST_INPUTS, /* of layers that have inputs of their own */
     COST_PARTS
 } cost_part;
 

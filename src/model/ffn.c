@@ -19,6 +19,11 @@ void ffn_layout_partial(ffn_acts *a, arena *mem, const acts_plan *plan)
     a->down_ax = tensor_take2(mem, plan->dt, plan->n, plan->rank);
 }
 
+void ffn_fit(ffn_acts *a, int64_t width)
+{
+    a->gate.ne[1] = a->up.ne[1] = a->glu.ne[1] = width;
+}
+
 void ffn_fwd(const pass *p, const ffn *f, const ffn_acts *a, tensor out, tensor x)
 {
     linears_fwd(p, &(linear_set){ 2, { &f->gate, &f->up }, { a->gate, a->up }, a->in_ax }, x);

@@ -15,6 +15,9 @@ void ffn_layout(ffn_acts *a, arena *mem, const acts_plan *plan, int64_t width,
                 const ffn_acts *share);
 void ffn_layout_partial(ffn_acts *a, arena *mem, const acts_plan *plan);
 
+/* Makes tensors that were laid out for the widest FFN as wide as this one. */
+void ffn_fit(ffn_acts *a, int64_t width);
+
 /* out [T,C] (absent: not wanted), x [T,C]. */
 void ffn_fwd(const pass *p, const ffn *f, const ffn_acts *a, tensor out, tensor x);
 

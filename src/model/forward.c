@@ -27,6 +27,7 @@ void model_embed(pass *p)
     if (scale != 1)
         p->dev->op->scale_rows(p->dev, p->x, (tensor){ 0 }, scale);
     p->stream = (residual){ .x = p->x };
+    layer_inputs_fwd(p);
     rope_tables(p);
 }
 

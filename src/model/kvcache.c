@@ -6,11 +6,11 @@
 struct kvcache {
     device *dev; /* borrowed */
     void *memory;
-    tensor *k, *v; /* [n_pages, KV_PAGE_TOKENS, K] of each layer with attention */
+    tensor *k, *v; /* [n_pages, KV_PAGE_TOKENS, K] of each layer that has keys */
     tensor delta;  /* like conv: S of all heads; absent: no layer has a delta net */
     tensor conv;   /* f32 [recurrent layers * n_seqs, rows before the next]; a layer is a slice */
     bool has_state;
-    int32_t n_layers, /* with attention */
+    int32_t n_layers, /* with keys */
         n_seqs, max_tokens;
     int32_t n_pages;   /* of a layer */
     int32_t max_pages; /* of a timeline */
@@ -29,12 +29,19 @@ int32_t kvcache_pages_for(int64_t tokens)
     return (int32_t)((tokens + KV_PAGE_TOKENS - 1) / KV_PAGE_TOKENS);
 }
 
+/* A layer that shares the keys and values of an earlier one has none here. */
+static bool has_keys(const config *cfg, int32_t layer)
+{
+    return config_layer_mixer(cfg, layer) == MIXER_ATTENTION &&
+           config_layer_kv(cfg, layer) == layer;
+}
+
 static void layout(kvcache *c, arena *a, const config *cfg, dtype dt)
 {
     for (int value = 0; value < 2; value++)
         for (int32_t i = 0, place = 0; i < cfg->n_layers; i++) {
             const head_widths w = config_layer_widths(cfg, i);
-            if (config_layer_mixer(cfg, i) == MIXER_ATTENTION)
+            if (has_keys(cfg, i))
                 (value ? c->v : c->k)[place++] =
                     tensor_take3(a, dt, c->n_pages, KV_PAGE_TOKENS, value ? w.v : w.k);
         }
@@ -71,7 +78,7 @@ uint64_t kvcache_token_bytes(const config *cfg, dtype dt)
     int64_t width = 0;
     for (int32_t i = 0; i < cfg->n_layers; i++) {
         const head_widths w = config_layer_widths(cfg, i);
-        width += config_layer_mixer(cfg, i) == MIXER_ATTENTION ? w.k + w.v : 0;
+        width += has_keys(cfg, i) ? w.k + w.v : 0;
     }
     return (uint64_t)width * dtype_block_bytes(dt);
 }
@@ -103,7 +110,8 @@ pesc_status kvcache_open(kvcache **out, device *dev, const config *cfg, dtype dt
         return fail_nomem("the key-value cache", sizeof *c);
     *c = (kvcache){ .dev = dev,
                     .has_state = config_has_state(cfg),
-                    .n_layers = config_mixers(cfg, cfg->n_layers, MIXER_ATTENTION),
+                    .n_layers =
+                        config_mixers(cfg, cfg->n_layers - cfg->n_kv_shared, MIXER_ATTENTION),
                     .n_seqs = n_seqs,
                     .max_tokens = max_tokens,
                     .n_pages = (int32_t)pages,

@@ -38,7 +38,7 @@ static void select_layer(pass *p, int32_t layer)
     const layer_plan *plan = &p->train->layers[layer];
     p->acts = p->train->slots[plan->slot];
     p->train->keep = plan->keep;
-    attention_fit(&p->acts.attn, &p->m->w.blocks[layer]);
+    block_fit(&p->acts, &p->m->w.blocks[layer]);
     attention_grads_fit(&p->train->grads.attn, &p->m->w.blocks[layer]);
 }
 
@@ -210,6 +210,16 @@ static void recover_activations(pass *p, int32_t layer)
     }
 }
 
+static void zero_shared(const pass *p)
+{
+    const shared_kv *shared = p->train->shared;
+    for (int i = 0; i < SHARED_KINDS; i++)
+        if (shared[i].k.data) {
+            p->dev->op->zero(p->dev, shared[i].k.data, tensor_bytes(&shared[i].k));
+            p->dev->op->zero(p->dev, shared[i].v.data, tensor_bytes(&shared[i].v));
+        }
+}
+
 static void layers_bwd(pass *p, const train_input *in)
 {
     const ops *op = p->dev->op;
@@ -217,6 +227,7 @@ static void layers_bwd(pass *p, const train_input *in)
     train_state *t = p->train;
     const float share = 1 / (float)(sparse_layers(m) + !sparse_layers(m)); /* of a layer */
     op->convert(p->dev, t->grads.dy, t->grads.dx);
+    zero_shared(p);
     if (in->layer_done)
         in->layer_done(in->ctx, m->cfg.n_layers);
     for (int32_t i = m->cfg.n_layers - 1; i >= lowest(p); i--) {
@@ -233,6 +244,7 @@ static void layers_bwd(pass *p, const train_input *in)
         if (in->layer_done)
             in->layer_done(in->ctx, i);
     }
+    layer_inputs_bwd(p);
     const float scale = shape_embed_scale(m);
     if (t->mirror->of.embed.data && scale != 1)
         op->scale_rows(p->dev, t->grads.dx, (tensor){ 0 }, scale);

@@ -24,10 +24,17 @@ typedef struct grad_mirror {
     backward_facts facts;
 } grad_mirror;
 
+/* Whether anything that is read before the first layer trains. */
+static inline bool mirror_inputs(const grad_mirror *g)
+{
+    const layer_inputs *in = &g->of.inputs;
+    return g->of.embed.data || in->embed.data || in->proj.data || in->norm.data;
+}
+
 /* Whether anything below a layer wants its gradient. */
 static inline bool mirror_below(const grad_mirror *g, int32_t layer)
 {
-    return layer > g->facts.first_layer || g->of.embed.data;
+    return layer > g->facts.first_layer || mirror_inputs(g);
 }
 
 #endif

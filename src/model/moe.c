@@ -8,7 +8,8 @@
 /* LoRA experts: the widest input and output of the three linears. */
 static int64_t widest(const config *c)
 {
-    return c->dim > c->ffn_dim ? c->dim : c->ffn_dim;
+    const int32_t inner = config_widest_ffn(c);
+    return c->dim > inner ? c->dim : inner;
 }
 
 void moe_layout_partial(moe_acts *a, arena *mem, const acts_plan *plan)

@@ -80,6 +80,10 @@ static void device_layout(pass *p, arena *a, pass_sizes z)
         p->mid = tensor_take2(a, m->act_dt, z.n, LINEARS * m->lora_rank);
     if (m->bank_columns)
         p->bank_mid = tensor_take2(a, m->act_dt, z.n, LINEARS * m->bank_columns);
+    acts_plan all = { .c = c, .dt = m->act_dt, .n = z.n, .train = p->train != NULL };
+    memset(p->shared, 0, sizeof p->shared);
+    attention_shared_layout(p->shared, a, &all);
+    layer_input_rows_layout(&p->inputs, a, &all);
     if (p->train) {
         train_state_layout(p, a, z.n, z.n_out);
         return;

@@ -74,8 +74,10 @@ struct pass {
     tensor cos[CONFIG_MAX_ROPES], sin[CONFIG_MAX_ROPES]; /* f32 [T, rot/2] of each table */
     tensor x; /* f32 [T,C]: the residual stream, where no layer keeps its input */
     residual stream;
-    tensor mid;            /* [T,LINEARS * lora_rank]: A x, where it is not kept */
-    tensor bank_mid;       /* [T,LINEARS * bank_columns]: the same of served adapters */
+    tensor mid;                     /* [T,LINEARS * lora_rank]: A x, where it is not kept */
+    tensor bank_mid;                /* [T,LINEARS * bank_columns]: the same of served adapters */
+    shared_kv shared[SHARED_KINDS]; /* as activations; absent: no layers share them */
+    layer_input_rows inputs;
     block_acts acts;       /* activations of the current layer */
     tensor last, last_h;   /* [n_out,C]: rows that meet the head, f32 and normed */
     tensor logits;         /* f32 [n_out,V]; training: of a chunk of rows */

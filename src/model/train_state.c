@@ -2,6 +2,8 @@
 
 #include "model/pass.h"
 
+#include <string.h>
+
 static int32_t larger(int32_t a, int32_t b)
 {
     return a > b ? a : b;
@@ -10,8 +12,8 @@ static int32_t larger(int32_t a, int32_t b)
 /* The widest input of a linear that can carry LoRA. */
 static int32_t widest_input(const config *c)
 {
-    int32_t wide = larger(larger(c->dim, c->ffn_dim), (int32_t)config_widths(c).out);
-    wide = larger(wide, config_delta_values(c));
+    int32_t wide = larger(larger(c->dim, config_widest_ffn(c)), (int32_t)config_widths(c).out);
+    wide = larger(larger(wide, config_delta_values(c)), c->layer_input_dim);
     return larger(larger(wide, c->moe.shared_dim), larger(c->q_lora_rank, c->kv_lora_rank));
 }
 
@@ -38,7 +40,8 @@ static void grads_layout(pass *p, arena *a, const acts_plan *plan)
     g->dh = tensor_take2(a, plan->dt, n, c->dim);
     if (p->m->lora_rank)
         g->mid = tensor_take2(a, plan->dt, n, LINEARS * p->m->lora_rank);
-    g->glu = tensor_take2(a, plan->dt, n, larger(c->ffn_dim, c->moe.shared_dim));
+    int32_t inner = larger(config_widest_ffn(c), c->moe.shared_dim);
+    g->glu = tensor_take2(a, plan->dt, n, larger(inner, c->layer_input_dim));
     arena other = *a;
     attention_grads_layout(&g->attn, a, plan);
     recurrent_grads_layout(&g->mix, &other, plan);
@@ -113,6 +116,9 @@ void train_state_layout(pass *p, arena *a, int64_t n, int64_t n_out)
     t->loss = tensor_take1(a, DT_F32, n_out);
     if (c->moe.kind != EXPERT_NONE)
         t->balance = tensor_take2(a, DT_F32, c->n_layers, balance_cols(c));
+    memset(t->shared, 0, sizeof t->shared);
+    acts_plan sums = { .c = c, .dt = DT_F32, .n = n };
+    attention_shared_layout(t->shared, a, &sums);
     t->grads = (train_grads){ .dx = tensor_take2(a, DT_F32, n, c->dim) };
     arena head = *a;
     head_layout(p, &head, train_state_chunk(p, n_out));

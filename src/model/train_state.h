@@ -44,6 +44,7 @@ typedef struct train_state {
     tensor last_rstd, dlast;       /* of a chunk of target rows: f32 [rows], f32 [rows,C] */
     tensor dlogits;                /* [rows,V]; absent: they overwrite the logits */
     tensor balance; /* f32 [n_layers, 2E + 2]: f and P of each layer, its aux and its z */
+    shared_kv shared[SHARED_KINDS]; /* gradients, like the pass' */
     train_grads grads;
     train_results results;
 } train_state;

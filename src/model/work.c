@@ -34,27 +34,14 @@ static int64_t ffn_converted(const model_shape *m, const ffn *f, bool train)
 static int64_t block_converted(const model_shape *m, const block *b, bool train)
 {
     const linear *qkv[] = { &b->q, &b->k, &b->v };
-    const tensor *others[] = { &b->o.w,
-                               &b->out_gate.w,
-                               &b->mla.q.w,
-                               &b->mla.q_a.w,
-                               &b->mix.in.w,
-                               &b->mix.out.w,
-                               &b->mix.z.w,
-                               &b->mix.b.w,
-                               &b->mix.a.w,
-                               &b->mla.q_b.w,
-                               &b->mla.kv_a.w,
-                               &b->mla.kv_b.w,
-                               &b->moe.gate,
-                               &b->moe.up,
-                               &b->moe.down,
-                               &b->moe.lora_gate.a,
-                               &b->moe.lora_gate.b,
-                               &b->moe.lora_up.a,
-                               &b->moe.lora_up.b,
-                               &b->moe.lora_down.a,
-                               &b->moe.lora_down.b };
+    const tensor *others[] = {
+        &b->o.w,           &b->out_gate.w,      &b->input.gate.w,    &b->input.proj.w,
+        &b->mla.q.w,       &b->mla.q_a.w,       &b->mix.in.w,        &b->mix.out.w,
+        &b->mix.z.w,       &b->mix.b.w,         &b->mix.a.w,         &b->mla.q_b.w,
+        &b->mla.kv_a.w,    &b->mla.kv_b.w,      &b->moe.gate,        &b->moe.up,
+        &b->moe.down,      &b->moe.lora_gate.a, &b->moe.lora_gate.b, &b->moe.lora_up.a,
+        &b->moe.lora_up.b, &b->moe.lora_down.a, &b->moe.lora_down.b
+    };
     int64_t n = linears(m, qkv, 3, train);
     n = most(n, ffn_converted(m, &b->ffn, train));
     n = most(n, ffn_converted(m, &b->moe.shared, train));
@@ -82,11 +69,11 @@ static void block_fp8(work_limits *w, const block *b)
     const linear *qkv[] = { &b->q, &b->k, &b->v };
     const linear *in[] = { &b->ffn.gate, &b->ffn.up };
     const linear *shared[] = { &b->moe.shared.gate, &b->moe.shared.up };
-    const linear *others[] = { &b->o,        &b->out_gate, &b->mla.q,
-                               &b->mla.q_a,  &b->mla.q_b,  &b->mla.kv_a,
-                               &b->mla.kv_b, &b->ffn.down, &b->moe.shared.down,
-                               &b->mix.in,   &b->mix.out,  &b->mix.z,
-                               &b->mix.b,    &b->mix.a };
+    const linear *others[] = {
+        &b->o,        &b->out_gate, &b->mla.q,           &b->mla.q_a,   &b->mla.q_b, &b->mla.kv_a,
+        &b->mla.kv_b, &b->ffn.down, &b->moe.shared.down, &b->mix.in,    &b->mix.out, &b->mix.z,
+        &b->mix.b,    &b->mix.a,    &b->input.gate,      &b->input.proj
+    };
     fp8_limits(w, qkv, 3);
     fp8_limits(w, in, 2);
     fp8_limits(w, shared, 2);
@@ -99,13 +86,14 @@ static int64_t widest(const config *c)
 {
     const head_widths heads = config_widths(c);
     const int64_t widths[] = { c->dim,
-                               c->ffn_dim,
+                               config_widest_ffn(c),
                                heads.q,
                                heads.out,
                                (int64_t)c->n_heads * (c->qk_nope_dim + config_v_dim(c)),
                                c->moe.expert_dim,
                                c->moe.shared_dim,
-                               config_recurrent_in(c) };
+                               config_recurrent_in(c),
+                               (int64_t)c->layer_input_dim * c->n_layers };
     int64_t n = 0;
     for (size_t i = 0; i < sizeof widths / sizeof *widths; i++)
         n = most(n, widths[i]);
@@ -135,5 +123,6 @@ work_limits work_of_pass(const model_shape *m, pass_limits lim, int64_t cached,
             block_fp8(&w, &m->w.blocks[i]);
     }
     w.converted = most(w.converted, converted(m, &m->w.head));
+    w.converted = most(w.converted, converted(m, &m->w.inputs.proj));
     return w;
 }

@@ -81,13 +81,13 @@ static int32_t ready_after(const walk *w, const slot *s)
 {
     if (s->layer >= 0)
         return s->layer;
-    return s->rule->offset == offsetof(transformer, embed) ? -1 : w->c->n_layers;
+    return s->rule->flags & RULE_BELOW ? -1 : w->c->n_layers;
 }
 
 static void reach_layer(walk *w, const slot *s)
 {
     params *p = w->p;
-    if (s->layer < 0 && s->rule->offset == offsetof(transformer, embed)) { /* below everything */
+    if (s->rule->flags & RULE_BELOW) { /* below everything */
         p->mirror.facts.first_layer = 0;
         p->mirror.facts.first_attn = true;
     }

@@ -17,6 +17,12 @@
     "\"intermediate_size\":52,\"vocab_size\":67,\"max_position_embeddings\":256,"                  \
     "\"initializer_range\":0.2"
 #define KV ",\"num_key_value_heads\":3"
+/* The last layer has the keys of the first; every layer has an input of its own. */
+#define GEMMA4                                                                                     \
+    "\"model_type\":\"gemma4_text\",\"head_dim\":8,\"global_head_dim\":12,\"sliding_window\":9,"   \
+    "\"layer_types\":[\"full_attention\",\"sliding_attention\",\"full_attention\"],"               \
+    "\"num_kv_shared_layers\":1,\"use_double_wide_mlp\":true,"                                     \
+    "\"hidden_size_per_layer_input\":6,\"vocab_size_per_layer_input\":70," COMMON KV
 #define ADAPTERS                                                                                   \
     "\"num_experts\":5,\"topk\":2,\"adapter_dim\":7,\"moe_scaling\":0.25,\"mlp_only_layers\":[1],"
 
@@ -36,6 +42,9 @@ static const row rows[] = {
     { "window", "{\"model_type\":\"mistral\",\"sliding_window\":9," COMMON KV "}", .whole = false },
     { "camelidae", "{\"model_type\":\"camelidae\"," ADAPTERS COMMON KV "}", .whole = false },
     { "molora", "{\"model_type\":\"llama\"," COMMON KV "}", .molora = 4 },
+    { "gemma4", "{" GEMMA4 "}", .whole = false },
+    { "gemma4_full", "{" GEMMA4 "}", .whole = true },
+    { "gemma4_upper", "{" GEMMA4 "}", .layers = { 1, { { 2, 2 } } } },
     { "mixtral", "{\"model_type\":\"mixtral\",\"num_local_experts\":5," COMMON KV "}",
       .whole = false },
     { "qwen2_moe",

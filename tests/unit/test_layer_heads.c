@@ -1,6 +1,10 @@
-/* Gemma 4: layers without a window have heads of their own. */
+/* Gemma 4: layers without a window have heads of their own, the last layers may share keys and
+ * values, each layer may have an input. */
 #include "arch/family.h"
+#include "arch/shape.h"
 #include "base/json.h"
+#include "base/mem.h"
+#include "model/kvcache.h"
 
 #include "support/check.h"
 
@@ -59,6 +63,52 @@ static void heads_of_layers(void **state)
     config_free(&c);
 }
 
+/* Layers 3 to 5 have the keys of layer 1, which has a window, or of layer 2, which has none. */
+static void last_layers_share_keys(void **state)
+{
+    (void)state;
+    static const int32_t lenders[] = { 0, 1, 2, 1, 1, 2 }, places[] = { 0, 1, 2, 1, 1, 2 };
+    model_shape m = { 0 };
+    must(read(&m.cfg, "{'num_kv_shared_layers':3,'use_double_wide_mlp':true,'layer_types':["
+                      "'sliding_attention','sliding_attention','full_attention',"
+                      "'sliding_attention','sliding_attention','full_attention']}"));
+    must(shape_open(&m));
+    for (int32_t i = 0; i < 6; i++) {
+        const block *b = &m.w.blocks[i];
+        const uint32_t facts = family_facts(&m.cfg, i);
+        assert_int_equal(config_layer_kv(&m.cfg, i), lenders[i]);
+        assert_int_equal(b->place, places[i]);
+        assert_int_equal(b->borrows_kv, i > 2);
+        assert_int_equal(b->shared_kv, i == 0 ? -1 : b->window ? 1 : 0);
+        assert_int_equal(b->ffn_dim, i > 2 ? 104 : 52);
+        assert_int_equal((facts & FACT_KEYS) != 0, i < 3);
+        assert_int_equal((facts & FACT_VALUES) != 0, i < 2);
+    }
+    /* keys and values of two layers of 3 heads of 8, and of one of 2 of 20 */
+    assert_int_equal(kvcache_token_bytes(&m.cfg, DT_F32), 4 * 2 * (2 * 24 + 40));
+    mem_free(m.w.blocks);
+    config_free(&m.cfg);
+}
+
+/* A file that says nothing of them has them, as in transformers. */
+static void inputs_of_layers(void **state)
+{
+    (void)state;
+    config c;
+    slot s;
+    must(read(&c, "{'vocab_size_per_layer_input':70}"));
+    assert_int_equal(c.layer_input_dim, 256);
+    assert_true(slot_of_rule(&c, 3, "per_layer_projection.weight", &s));
+    assert_int_equal(s.ne[1], 256);
+    assert_true(slot_of_rule(&c, -1, "model.embed_tokens_per_layer.weight", &s));
+    assert_int_equal(s.ne[0], 70);
+    assert_int_equal(s.ne[1], 6 * 256);
+    config_free(&c);
+    must(read(&c, "{'hidden_size_per_layer_input':0}"));
+    assert_false(slot_of_rule(&c, 3, "per_layer_projection.weight", &s));
+    config_free(&c);
+}
+
 static void refuses_by_name(void **state)
 {
     (void)state;
@@ -77,9 +127,14 @@ static void refuses_by_name(void **state)
         { "{'global_head_dim':4096}", PESC_UNSUPPORTED, "heads of 4096 numbers" },
         { "{'num_global_key_value_heads':4}", PESC_FORMAT, "global_head_dim: found 4 heads of 20" },
         { "{'global_head_dim':21}", PESC_FORMAT, "global_head_dim: found 2 heads of 21" },
-        { "{'hidden_size_per_layer_input':4}", PESC_UNSUPPORTED,
-          "hidden_size_per_layer_input: is set" },
-        { "{'num_kv_shared_layers':1}", PESC_UNSUPPORTED, "num_kv_shared_layers: is set" },
+        { "{'vocab_size_per_layer_input':66}", PESC_UNSUPPORTED,
+          "vocab_size_per_layer_input: found 66, expected vocab_size 67 or more" },
+        { "{'num_kv_shared_layers':1}", PESC_FORMAT,
+          "layer 5 shares the keys of an earlier layer of its type, but none of the first 5 is a "
+          "full_attention layer" },
+        { "{'num_kv_shared_layers':6}", PESC_FORMAT,
+          "num_kv_shared_layers: found 6, expected fewer than the 6 layers" },
+        { "{'num_kv_shared_layers':-1}", PESC_FORMAT, "num_kv_shared_layers" },
         { "{'enable_moe_block':true}", PESC_UNSUPPORTED, "enable_moe_block: is set" },
         { "{'use_bidirectional_attention':'all'}", PESC_UNSUPPORTED,
           "use_bidirectional_attention: is set" },
@@ -96,6 +151,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(heads_of_layers),
+        cmocka_unit_test(last_layers_share_keys),
+        cmocka_unit_test(inputs_of_layers),
         cmocka_unit_test(refuses_by_name),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

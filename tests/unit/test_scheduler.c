@@ -285,8 +285,8 @@ static void requests_depend_on_nothing_else(const char *device_name, const char 
 static void results_do_not_depend_on_the_batch(void **state)
 {
     (void)state;
-    static const char *const families[] = { "llama",     "mixtral", "deepseek_v2",
-                                            "camelidae", "mistral", "gemma4" };
+    static const char *const families[] = { "llama",   "mixtral", "deepseek_v2",  "camelidae",
+                                            "mistral", "gemma4",  "gemma4-shared" };
     for (size_t i = 0; i < sizeof families / sizeof *families; i++)
         requests_depend_on_nothing_else(i % 2 ? "cpu:3" : "cpu:1", golden_path(families[i]),
                                         i % 3 ? "f32" : "bf16", 0, i % 2);

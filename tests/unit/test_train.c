@@ -13,10 +13,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define COMMON                                                                                     \
-    "\"hidden_size\":36,\"num_hidden_layers\":3,\"num_attention_heads\":6,"                        \
+#define SIZES                                                                                      \
+    "\"hidden_size\":36,\"num_attention_heads\":6,"                                                \
     "\"intermediate_size\":52,\"vocab_size\":67,\"max_position_embeddings\":256,"                  \
     "\"initializer_range\":0.2"
+#define COMMON SIZES ",\"num_hidden_layers\":3"
+#define FOUR SIZES ",\"num_hidden_layers\":4"
 #define KV ",\"num_key_value_heads\":3"
 #define MLA                                                                                        \
     ",\"n_routed_experts\":6,\"num_experts_per_tok\":2,\"moe_intermediate_size\":20,"              \
@@ -24,6 +26,12 @@
     "\"qk_nope_head_dim\":10,\"qk_rope_head_dim\":6,\"v_head_dim\":8"
 
 #define ADAPTERS "\"num_experts\":5,\"topk\":2,\"adapter_dim\":7,\"moe_scaling\":0.25,"
+/* Layers 0 and 1 lend their keys to one layer each; every layer has an input of its own. */
+#define GEMMA4                                                                                     \
+    "\"model_type\":\"gemma4_text\",\"head_dim\":8,\"global_head_dim\":12,\"sliding_window\":9,"   \
+    "\"layer_types\":[\"full_attention\",\"sliding_attention\",\"sliding_attention\","             \
+    "\"full_attention\"],\"num_kv_shared_layers\":2,\"use_double_wide_mlp\":true,"                 \
+    "\"hidden_size_per_layer_input\":6,\"vocab_size_per_layer_input\":70," FOUR KV
 
 typedef struct row {
     const char *name, *config;
@@ -47,6 +55,9 @@ static const row rows[] = {
       "\"mlp_only_layers\":[1]," COMMON KV "}",
       0 },
     { "gemma3", "{\"model_type\":\"gemma3_text\",\"head_dim\":8," ADAPTERS COMMON KV "}", 0 },
+    { "gemma4", "{" GEMMA4 "}", 0 },
+    { "gemma4_adapters", "{" ADAPTERS GEMMA4 "}", 0 },
+    { "gemma4_molora", "{" GEMMA4 "}", 4 },
     { "mixtral", "{\"model_type\":\"mixtral\",\"num_local_experts\":5," COMMON KV "}", 0 },
     { "qwen2_moe",
       "{\"model_type\":\"qwen2_moe\",\"num_experts\":5,\"moe_intermediate_size\":20,"

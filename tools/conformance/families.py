@@ -185,15 +185,21 @@ def gemma2(r):
 
 
 def gemma4(r):
-    c = gemma(r, attention_k_eq_v=r.random() < 0.6, hidden_size_per_layer_input=r.choice([0, 0, 0, 0, 0, 8]), global_head_dim=2 * r.randint(1, 12),
+    c = gemma(r, attention_k_eq_v=r.random() < 0.6, hidden_size_per_layer_input=r.choice([0, 0, r.randint(2, 20)]), global_head_dim=2 * r.randint(1, 12),
               final_logit_softcapping=r.choice([None, 2.0, 30.0]))
     heads = c["num_attention_heads"]
     c["num_global_key_value_heads"] = r.choice([None] + [h for h in (1, 2, 3) if heads % h == 0])
-    c["layer_types"] = r.choice([None, c["layer_types"]])
+    c["num_hidden_layers"] = n = r.randint(1, 7)
+    c["layer_types"] = r.choice([None, [r.choice(["sliding_attention", "full_attention"]) for _ in range(n)]])
+    types = (c["layer_types"] or ["sliding_attention"] * n)[:-1] + ["full_attention"]
+    lenders = [n - i for i in range(1, n) if set(types[:i]) == set(types)]  # transformers raises for the others
+    c.update(num_kv_shared_layers=r.choice([0] + lenders), use_double_wide_mlp=r.random() < 0.5)
+    if c["num_kv_shared_layers"] and not c["hidden_size_per_layer_input"]:
+        c["hidden_size_per_layer_input"] = 4  # without, transformers cannot share
     if r.random() < 0.7:
         c["rope_parameters"]["full_attention"] = dict(rope_type="proportional", rope_theta=r.choice([1e6, 77.0]),
                                                       partial_rotary_factor=r.choice([0.25, 0.5, 0.7, 1.0]), factor=r.choice([1.0, 2.0]))
-    c["vocab_size_per_layer_input"] = c["vocab_size"]
+    c["vocab_size_per_layer_input"] = c["vocab_size"] + r.randint(0, 5)
     return {k: v for k, v in c.items() if k != "query_pre_attn_scalar"}
 
 
