@@ -409,12 +409,14 @@ static pesc_status check_rotation(const config *c, const char *file)
     return PESC_OK;
 }
 
-/* A mixture of no experts is dense: its FFN is the one that a mixture shares. */
+/* A mixture of no experts is dense: its FFN is the one that a mixture shares, or stands beside. */
 static void settle_experts(config *c)
 {
-    if (c->moe.kind != EXPERT_FFN || c->moe.topk.n_experts)
+    const bool beside = c->fam->facts.moe.beside_ffn;
+    if (c->moe.kind != EXPERT_FFN || (beside ? c->moe.beside_ffn : c->moe.topk.n_experts > 0))
         return;
-    c->ffn_dim = c->moe.shared_dim;
+    if (!beside)
+        c->ffn_dim = c->moe.shared_dim;
     c->moe = (moe_rule){ 0 };
 }
 
@@ -426,6 +428,11 @@ static pesc_status check_experts(config *c, const char *file)
     static const char *const k_name[] = { [EXPERT_ADAPTER] = "topk",
                                           [EXPERT_FFN] = "num_experts_per_tok",
                                           [EXPERT_LORA] = "molora_top_k" };
+    if (c->moe.beside_ffn && !(t->n_experts && t->k && c->moe.expert_dim))
+        return fail(PESC_FORMAT,
+                    "%s: enable_moe_block: is true, but num_experts, top_k_experts or "
+                    "moe_intermediate_size is missing",
+                    file);
     if (t->k < 1 || t->k > t->n_experts)
         return fail(PESC_FORMAT, "%s: %s: found %d, expected 1 to %d, the number of experts", file,
                     k_name[c->moe.kind], t->k, t->n_experts);
@@ -471,7 +478,7 @@ static pesc_status adjust_ffn(config *c, json_where w)
 /* A model needs the width of plain FFNs where it has some, or where its experts have no other. */
 static pesc_status check_ffn(config *c, json_where w)
 {
-    bool plain = c->moe.kind != EXPERT_FFN || !c->moe.expert_dim;
+    bool plain = c->moe.kind != EXPERT_FFN || c->moe.beside_ffn || !c->moe.expert_dim;
     if (c->ffn_adjusted)
         TRY(adjust_ffn(c, w));
     for (int32_t l = 0; l < c->n_layers; l++)

@@ -38,6 +38,7 @@ typedef struct moe_rule {
     int32_t n_shared;     /* shared experts; they are one FFN of width shared_dim */
     int32_t shared_each;  /* F of one of them; 0: as an expert's */
     int32_t shared_dim;   /* F of the shared experts together; 0: none */
+    bool beside_ffn;      /* a sparse layer has its plain FFN too, each with norms of its own */
     bool shared_gate;     /* Qwen2-MoE: sigmoid(w x) times the shared output */
     bool has_bias;        /* e_score_correction_bias of the router (choosing only), */
     bool added_bias;      /* which the family has no place for: of pesc's own (family.c) */

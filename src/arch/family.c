@@ -50,6 +50,7 @@ uint32_t family_facts(const config *c, int32_t layer)
     f |= sparse && c->moe.kind == EXPERT_ADAPTER ? FACT_ADAPTER : 0;
     f |= sparse && c->moe.kind == EXPERT_LORA ? FACT_MOLORA : 0;
     f |= experts ? FACT_EXPERT : FACT_FFN;
+    f |= experts && c->moe.beside_ffn ? FACT_BESIDE | FACT_FFN : 0;
     f |= sparse && c->moe.has_bias ? FACT_ROUTER_BIAS : 0;
     f |= experts && c->moe.shared_dim ? FACT_SHARED : 0;
     f |= experts && c->moe.shared_dim && c->moe.shared_gate ? FACT_SHARED_GATE : 0;

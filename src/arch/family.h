@@ -67,6 +67,7 @@ enum {
     FACT_DELTA = 1 << 20,        /* this layer has a gated delta net */
     FACT_KEYS = 1 << 21,         /* this layer projects keys */
     FACT_VALUES = 1 << 22,       /* this layer projects values */
+    FACT_BESIDE = 1 << 24,       /* this layer has experts beside a plain FFN */
     FACT_LAYER_INPUTS = 1 << 23, /* each layer has an input of its own */
 };
 

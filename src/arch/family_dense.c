@@ -93,6 +93,10 @@ static const config_key gemma4_keys[] = {
     FLAG("attention_k_eq_v", k_as_v, false),
     INT("num_kv_shared_layers", n_kv_shared, 0, MAX_LAYERS, 0),
     FLAG("use_double_wide_mlp", ffn_doubled, false),
+    FLAG("enable_moe_block", moe.beside_ffn, false),
+    INT("num_experts", moe.topk.n_experts, 1, MAX_EXPERTS, 0),
+    INT("top_k_experts", moe.topk.k, 1, MAX_EXPERTS, 0),
+    INT("moe_intermediate_size", moe.expert_dim, 1, MAX_FFN, 0),
     INT("hidden_size_per_layer_input", layer_input_dim, 0, 1 << 16, 256),
     INT("vocab_size_per_layer_input", layer_input_vocab, 1, MAX_VOCAB, 262144),
     INT("sliding_window", window, 1, MAX_CONTEXT, 512),
@@ -162,6 +166,26 @@ static const tensor_rule gemma4_tensors[] = {
       INIT_NORMAL },
     { "post_per_layer_input_norm.weight", "C", FACT_LAYER_INPUTS, RULE_F32, BLOCK(input.norm),
       INIT_ONE },
+    { 0 },
+};
+
+/* Its experts beside the FFN. */
+static const tensor_rule gemma4_expert_tensors[] = {
+    { "router.proj.weight", "EC", FACT_BESIDE, RULE_F32, BLOCK(moe.router), INIT_NORMAL },
+    { "router.scale", "C", FACT_BESIDE, RULE_F32, BLOCK(moe.router_scale), INIT_ONE },
+    { "router.per_expert_scale", "E", FACT_BESIDE, RULE_F32, BLOCK(moe.gate_scale), INIT_ONE },
+    { "post_feedforward_layernorm_1.weight", "C", FACT_BESIDE, RULE_F32, BLOCK(moe.ffn_post),
+      INIT_ONE },
+    { "pre_feedforward_layernorm_2.weight", "C", FACT_BESIDE, RULE_F32, BLOCK(moe.norm), INIT_ONE },
+    { "post_feedforward_layernorm_2.weight", "C", FACT_BESIDE, RULE_F32, BLOCK(moe.post),
+      INIT_ONE },
+    FULL_EXPERTS("experts.{e}", "gate_proj", "up_proj", "down_proj"),
+    { 0 },
+};
+
+static const fused_rule gemma4_fused[] = {
+    { "experts.gate_up_proj", { "experts.{e}.gate_proj.weight", "experts.{e}.up_proj.weight" }, 0 },
+    { "experts.down_proj", { "experts.{e}.down_proj.weight" }, 0 },
     { 0 },
 };
 
@@ -388,7 +412,8 @@ const family dense_families[] = {
         .causal = "Gemma4ForCausalLM",
         .keys = { common_keys, gemma4_keys },
         .tensors = { frame_tensors, attention_tensors, qk_norm_tensors, sandwich_tensors,
-                     gemma4_tensors },
+                     gemma4_tensors, gemma4_expert_tensors },
+        .fused = gemma4_fused,
         .window = WINDOW_PATTERN,
         .act_key = "hidden_activation",
         .facts = { .norms = NORM_AROUND,
@@ -400,6 +425,9 @@ const family dense_families[] = {
                    .use_window = true,
                    .window_pattern = 6,
                    .last_full = true,
+                   .moe = { .kind = EXPERT_FFN,
+                            .beside_ffn = true,
+                            .topk = { .renormalise = true } },
                    .n_ropes = 2,
                    .ropes = { { .kind = ROPE_PROPORTIONAL,
                                 .theta = 1e6F,

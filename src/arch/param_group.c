@@ -18,6 +18,8 @@ param_group param_group_of(const tensor_rule *r)
         return r->need & FACT_ADAPTER ? PARAM_ADAPTER : PARAM_EXPERT;
     if (!(r->flags & RULE_GLOBAL) &&
         (r->offset == offsetof(block, moe.router) || r->offset == offsetof(block, moe.logit_bias) ||
+         r->offset == offsetof(block, moe.router_scale) ||
+         r->offset == offsetof(block, moe.gate_scale) ||
          r->offset == offsetof(block, moe.router_bias)))
         return PARAM_ROUTER;
     return is_shared(r) ? PARAM_SHARED : PARAM_BASE;

@@ -61,7 +61,11 @@ typedef struct moe {
                                    [E,A,C], no gate */
     tensor gate_bias, up_bias, down_bias; /* [E,F] [E,F] [E,C] f32 or absent */
     lora_stack lora_gate, lora_up, lora_down;
-    ffn shared;                 /* absent when shared_dim is 0 */
+    ffn shared; /* absent when shared_dim is 0 */
+    /* Experts beside the plain FFN: norms of what they read, of what they give, and of what the FFN
+     * gives. Their router has a norm with a weight of its own, and what it gives is divided by
+     * sqrt(C); a number of each expert is in its gates. [C] [C] [C] [C] [E] f32; absent: none. */
+    tensor norm, post, ffn_post, router_scale, gate_scale;
     tensor shared_gate;         /* [1,C] f32 or absent */
     const extra_experts *extra; /* NULL: none */
     /* Of a mirror of gradients: the experts that its stacks hold, ascending; NULL: all. */

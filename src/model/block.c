@@ -2,6 +2,21 @@
 
 #include "model/pass.h"
 
+static void beside_layout(beside_acts *a, arena *mem, const acts_plan *plan)
+{
+    const int64_t n = plan->n, dim = plan->c->dim;
+    if (!plan->c->moe.beside_ffn)
+        return;
+    a->ffn = tensor_take2(mem, plan->dt, n, dim);
+    a->h = tensor_take2(mem, plan->dt, n, dim);
+    a->experts = tensor_take2(mem, DT_F32, n, dim);
+    if (!plan->train)
+        return;
+    a->ffn_rstd = tensor_take1(mem, DT_F32, n);
+    a->h_rstd = tensor_take1(mem, DT_F32, n);
+    a->experts_rstd = tensor_take1(mem, DT_F32, n);
+}
+
 void block_layout(block_acts *a, arena *mem, const acts_plan *plan)
 {
     const config *c = plan->c;
@@ -10,7 +25,7 @@ void block_layout(block_acts *a, arena *mem, const acts_plan *plan)
     for (int32_t i = 0; i < c->n_layers; i++) {
         bool s = config_layer_sparse(c, i);
         sparse |= s;
-        plain |= !s || c->moe.kind != EXPERT_FFN;
+        plain |= !s || c->moe.kind != EXPERT_FFN || c->moe.beside_ffn;
     }
     *a = (block_acts){ 0 };
     const block_acts *share = plan->share;
@@ -31,6 +46,7 @@ void block_layout(block_acts *a, arena *mem, const acts_plan *plan)
         ffn_layout(&a->ffn, mem, plan, config_widest_ffn(c), share ? &share->ffn : NULL);
     if (sparse)
         moe_layout(&a->moe, mem, plan);
+    beside_layout(&a->beside, mem, plan);
     layer_input_layout(&a->input, mem, plan);
     if (!plan->train)
         return;
@@ -116,12 +132,14 @@ static void ffn_norm_fwd(pass *p, const block *b)
 {
     const block_acts *a = &p->acts;
     norm_fwd n = { .out = a->h, .w = b->ffn_norm, .rstd = a->ffn_rstd };
-    bool route = b->sparse && !pass_has_partial(p);
-    if (route) {
+    bool route = b->sparse && !pass_has_partial(p), own = b->moe.router_scale.data;
+    if (route && !own) {
         n.logits = a->moe.logits;
         n.router = b->moe.router;
     }
     stream_norm(p, a->middle.data ? a->middle : p->x, n);
+    if (route && own)
+        moe_router_norm(p, b, p->stream.x);
     if (route && b->moe.shared_gate.data)
         stream_norm(p, p->stream.x,
                     (norm_fwd){ .w = b->ffn_norm,
@@ -168,6 +186,31 @@ static void post_norm_adapters(pass *p, const block *b)
     post_norm_fwd(p, a->ffn_raw, b->ffn_post, a->ffn_post_rstd);
 }
 
+static void norm_of(const pass *p, norm_fwd n)
+{
+    n.eps = p->m->cfg.norm_eps;
+    n.shift = p->m->cfg.norm_shift;
+    p->dev->op->rmsnorm_fwd(p->dev, &n);
+}
+
+/* The FFN and the experts beside it: norm(norm ffn(norm x) + norm experts(norm x)), four norms. */
+static void beside_fwd(pass *p, const block *b)
+{
+    const block_acts *a = &p->acts;
+    const beside_acts *s = &a->beside;
+    const ops *op = p->dev->op;
+    ffn_fwd(p, &b->ffn, &a->ffn, s->ffn, a->h);
+    norm_of(p, (norm_fwd){ .out = a->y, .x = s->ffn, .w = b->moe.ffn_post, .rstd = s->ffn_rstd });
+    op->convert(p->dev, a->ffn_raw, a->y);
+    norm_of(p, (norm_fwd){ .out = s->h, .x = p->stream.x, .w = b->moe.norm, .rstd = s->h_rstd });
+    op->zero(p->dev, s->experts.data, tensor_bytes(&s->experts));
+    moe_expert_fwd(p, b, s->experts, s->h);
+    norm_of(p,
+            (norm_fwd){ .out = a->y, .x = s->experts, .w = b->moe.post, .rstd = s->experts_rstd });
+    op->add(p->dev, a->ffn_raw, a->y, 1);
+    post_norm_fwd(p, a->ffn_raw, b->ffn_post, a->ffn_post_rstd);
+}
+
 static void sparse_fwd(pass *p, const block *b)
 {
     const block_acts *a = &p->acts;
@@ -197,7 +240,12 @@ static void sparse_fwd(pass *p, const block *b)
         if (post)
             post_norm_fwd(p, a->ffn_raw, b->ffn_post, a->ffn_post_rstd);
         break;
-    default: /* experts add to the stream in place, so not to the one that backward reads */
+    default:
+        if (b->moe.post.data) {
+            beside_fwd(p, b);
+            break;
+        }
+        /* experts add to the stream in place, so not to the one that backward reads */
         if (post) {
             p->dev->op->zero(p->dev, a->ffn_raw.data, tensor_bytes(&a->ffn_raw));
             moe_expert_fwd(p, b, a->ffn_raw, a->h);
@@ -286,7 +334,7 @@ void block_restore(const pass *p, const block *b)
     else
         p->dev->op->convert(p->dev, a->h, a->middle);
     if (b->sparse)
-        moe_restore(p, a->h);
+        moe_restore(p, b->moe.post.data ? a->beside.h : a->h);
 }
 
 /* ---- backward ---- */
@@ -316,7 +364,7 @@ static void ffn_sublayer_bwd(const pass *p, const block *b, const block *g, tens
         moe_expert_bwd(p, b, g, f);
         moe_expert_dense(p, b, f);
     }
-    moe_router_bwd(p, g);
+    moe_router_bwd(p, b, g);
 }
 
 /* dy becomes the gradient of what a sublayer gave to the norm after it; w absent: there is none. */
@@ -368,15 +416,69 @@ static void stream_norm_bwd(const pass *p, norm_bwd n)
     p->dev->op->rmsnorm_bwd(p->dev, &n);
 }
 
+/* The gradient of what the router's own norm read, from that of its logits alone. */
+static void router_norm_bwd(const pass *p, const block *b, const block *g, bool wanted)
+{
+    const train_grads *d = &p->train->grads;
+    norm_bwd n = { .dy = d->dh,
+                   .x = p->acts.middle,
+                   .w = b->moe.router_scale,
+                   .rstd = p->acts.moe.router_rstd,
+                   .dw = g->moe.router_scale,
+                   .dlogits = d->moe.logits,
+                   .router = b->moe.router,
+                   .drouter = g->moe.router };
+    p->dev->op->zero(p->dev, d->dh.data, tensor_bytes(&d->dh));
+    if (wanted) {
+        n.dx = d->dx;
+        n.copy = d->dy;
+        n.accumulate = true;
+    }
+    p->dev->op->rmsnorm_bwd(p->dev, &n);
+}
+
+/* beside_fwd() from the end: through the FFN, then from the same gradient through the experts. */
+static void beside_bwd(const pass *p, const block *b, const block *g, bool wanted)
+{
+    const block_acts *a = &p->acts;
+    const beside_acts *s = &a->beside;
+    const train_grads *d = &p->train->grads;
+    const tensor dh = wanted ? d->dh : (tensor){ 0 };
+    p->dev->op->copy(p->dev, d->beside.data, d->dy.data, tensor_bytes(&d->dy));
+    post_norm_bwd(
+        p, (norm_bwd){
+               .x = s->ffn, .w = b->moe.ffn_post, .rstd = s->ffn_rstd, .dw = g->moe.ffn_post });
+    ffn_bwd(p, &b->ffn, &g->ffn, &a->ffn, (linear_flow){ .dx = dh, .dy = d->dy, .x = a->h });
+    if (wanted)
+        stream_norm_bwd(
+            p,
+            (norm_bwd){ .x = a->middle, .w = b->ffn_norm, .rstd = a->ffn_rstd, .dw = g->ffn_norm });
+    p->dev->op->copy(p->dev, d->dy.data, d->beside.data, tensor_bytes(&d->dy));
+    post_norm_bwd(
+        p, (norm_bwd){
+               .x = s->experts, .w = b->moe.post, .rstd = s->experts_rstd, .dw = g->moe.post });
+    moe_expert_bwd(p, b, g, (moe_flow){ .dh = dh, .dx = d->dy, .h = s->h });
+    if (wanted)
+        stream_norm_bwd(
+            p,
+            (norm_bwd){ .x = a->middle, .w = b->moe.norm, .rstd = s->h_rstd, .dw = g->moe.norm });
+    moe_router_bwd(p, b, g);
+    router_norm_bwd(p, b, g, wanted);
+}
+
 /* The FFN sublayer with its norm. wanted: something below it trains. */
 static void ffn_and_norm_bwd(const pass *p, const block *b, const block *g, bool wanted)
 {
     const block_acts *a = &p->acts;
     const train_grads *d = &p->train->grads;
-    wanted = wanted || g->ffn_norm.data;
+    wanted = wanted || g->ffn_norm.data || g->moe.norm.data;
     post_norm_bwd(
         p, (norm_bwd){
                .x = a->ffn_raw, .w = b->ffn_post, .rstd = a->ffn_post_rstd, .dw = g->ffn_post });
+    if (b->moe.post.data) {
+        beside_bwd(p, b, g, wanted);
+        return;
+    }
     ffn_sublayer_bwd(p, b, g, wanted ? d->dh : (tensor){ 0 });
     norm_bwd n = { .x = a->middle, .w = b->ffn_norm, .rstd = a->ffn_rstd, .dw = g->ffn_norm };
     if (b->sparse) {

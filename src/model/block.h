@@ -16,6 +16,13 @@
  * computes it anew. The slot of a layer with a partial activation checkpoint owns only what is
  * small, but expensive to recompute: A x of each LoRA, the choice of experts, and the input and the
  * first product of adapters. All its other tensors are the shared slot's. */
+/* Of experts beside a plain FFN: what the FFN gives, what the experts read and give, each [T,C],
+ * the last in f32; f32 [T] of the norms of the three. */
+typedef struct beside_acts {
+    tensor ffn, h, experts;
+    tensor ffn_rstd, h_rstd, experts_rstd;
+} beside_acts;
+
 typedef struct block_acts {
     tensor h; /* [T,C]: the normed input of a sublayer; in training of the second one; shared */
     tensor y; /* [T,C]: what a sublayer adds; shared */
@@ -28,6 +35,7 @@ typedef struct block_acts {
     layer_input_acts input;
     ffn_acts ffn;
     moe_acts moe;
+    beside_acts beside;
     tensor attn_h;              /* [T,C]: the normed input of attention */
     tensor middle;              /* f32 [T,C]: the residual stream between the sublayers; training */
     tensor attn_rstd, ffn_rstd; /* f32 [T]: of the two norms; training */

@@ -82,6 +82,8 @@ static int stage_of(const tensor_rule *r)
         { offsetof(block, input.gate), sizeof(linear), STAGE_INPUT_GATE },
         { offsetof(block, input), sizeof(layer_input), STAGE_INPUT },
         { offsetof(block, ffn_post), sizeof(tensor), STAGE_DOWN },
+        { offsetof(block, moe.post), sizeof(tensor), STAGE_DOWN },
+        { offsetof(block, moe.ffn_post), sizeof(tensor), STAGE_DOWN },
         { offsetof(block, o), sizeof(linear), STAGE_O },
         { offsetof(block, mix.out), sizeof(linear), STAGE_O },
         { offsetof(block, mla.q_b), sizeof(linear), STAGE_LATENT },

@@ -19,6 +19,11 @@ void moe_layout_partial(moe_acts *a, arena *mem, const acts_plan *plan)
     a->logits = tensor_take2(mem, DT_F32, n, r->topk.n_experts);
     a->ids = tensor_take2(mem, DT_I32, n, k);
     a->gates = tensor_take2(mem, DT_F32, n, k);
+    if (r->beside_ffn) {
+        a->router_rstd = tensor_take1(mem, DT_F32, n);
+        a->chosen = tensor_take2(mem, DT_F32, n, k);
+        a->factor = tensor_take2(mem, DT_F32, n, k);
+    }
     a->order = tensor_take1(mem, DT_I32, rows);
     a->inverse = tensor_take1(mem, DT_I32, rows);
     tensor offsets = tensor_take1(mem, DT_I32, (int64_t)r->topk.n_experts + plan->extra + 1);
@@ -96,6 +101,7 @@ void moe_route(const pass *p, const block *b)
         op->add_bias(p->dev, a->logits, b->moe.logit_bias, (tensor){ 0 });
     if (!routes_choose(p, b))
         op->topk_fwd(p->dev, a->ids, a->gates, a->logits, &r->topk, b->moe.router_bias);
+    moe_scale_gates(p, b);
     if (extra) {
         op->expert_remap(p->dev, a->remapped, a->ids, extra->table, p->adapter_of_row);
         n += (int32_t)extra->gate.ne[0];

@@ -19,8 +19,11 @@
 #include "model/ffn.h"
 
 typedef struct moe_acts {
-    tensor logits;         /* f32 [T,E] */
-    tensor ids, gates;     /* i32, f32 [T,k] */
+    tensor logits;      /* f32 [T,E] */
+    tensor router_rstd; /* f32 [T]: of the router's own norm */
+    tensor ids, gates;  /* i32, f32 [T,k] */
+    tensor chosen,
+        factor; /* f32 [T,k]: gates before their experts' numbers (gate_scale), and these */
     tensor order, inverse; /* i32 [T*k] */
     tensor offsets;        /* i32 [E+1] */
     tensor remapped;       /* i32 [T,k]: ids, or the experts of served adapters in their place */
@@ -53,6 +56,11 @@ void moe_layout(moe_acts *a, arena *mem, const acts_plan *plan);
 void moe_layout_partial(moe_acts *a, arena *mem, const acts_plan *plan);
 void moe_grads_layout(moe_grads *g, arena *mem, const acts_plan *plan);
 void moe_dense_layout(moe_grads *g, arena *mem, const acts_plan *plan);
+
+/* moe_router.c: the logits of a router with a norm of its own, from x, which that norm reads; and
+ * the gates times their experts' numbers. */
+void moe_router_norm(const pass *p, const block *b, tensor x);
+void moe_scale_gates(const pass *p, const block *b);
 
 /* Chooses the experts of every token: ids, gates and the order of rows by expert. */
 void moe_route(const pass *p, const block *b);
@@ -97,7 +105,7 @@ void moe_expert_dense(const pass *p, const block *b, moe_flow f);
 void moe_adapter_bwd(const pass *p, const block *b, const block *g, tensor dy);
 
 /* After any of the three: the gradient of the logits, which the norm's backward reads. */
-void moe_router_bwd(const pass *p, const block *g);
+void moe_router_bwd(const pass *p, const block *b, const block *g);
 
 void moe_expert_bwd(const pass *p, const block *b, const block *g, moe_flow f);
 void moe_lora_bwd(const pass *p, const block *b, const block *g, tensor dy, moe_flow f);

@@ -5,7 +5,62 @@
 
 #include "model/pass.h"
 
-void moe_router_bwd(const pass *p, const block *g)
+#include <math.h>
+
+static float logit_scale(const pass *p)
+{
+    return 1 / sqrtf((float)p->m->cfg.dim);
+}
+
+void moe_router_norm(const pass *p, const block *b, tensor x)
+{
+    const moe_acts *a = &p->acts.moe;
+    p->dev->op->rmsnorm_fwd(p->dev, &(norm_fwd){ .x = x,
+                                                 .w = b->moe.router_scale,
+                                                 .rstd = a->router_rstd,
+                                                 .eps = p->m->stream_eps,
+                                                 .logits = a->logits,
+                                                 .router = b->moe.router });
+    p->dev->op->scale_rows(p->dev, a->logits, (tensor){ 0 }, logit_scale(p));
+}
+
+/* A number for each token and choice. */
+static tensor each_choice(tensor t)
+{
+    return tensor_view2(&t, tensor_count(&t), 1);
+}
+
+static tensor each_expert(tensor t)
+{
+    return tensor_view2(&t, t.ne[0], 1);
+}
+
+void moe_scale_gates(const pass *p, const block *b)
+{
+    const moe_acts *a = &p->acts.moe;
+    const ops *op = p->dev->op;
+    if (!b->moe.gate_scale.data)
+        return;
+    op->copy(p->dev, a->chosen.data, a->gates.data, tensor_bytes(&a->gates));
+    op->gather_rows(p->dev, each_choice(a->factor), each_expert(b->moe.gate_scale),
+                    each_choice(a->ids), 1);
+    op->scale_rows(p->dev, each_choice(a->gates), each_choice(a->factor), 1);
+}
+
+/* dgates becomes the gradient of the gates that the router's rule gave. `chosen` is overwritten. */
+static void gates_bwd(const pass *p, const block *g, tensor dgates)
+{
+    const moe_acts *a = &p->acts.moe;
+    const ops *op = p->dev->op;
+    if (g->moe.gate_scale.data) {
+        op->scale_rows(p->dev, each_choice(a->chosen), each_choice(dgates), 1);
+        op->embed_bwd(p->dev, each_expert(g->moe.gate_scale), each_choice(a->chosen),
+                      each_choice(a->ids));
+    }
+    op->scale_rows(p->dev, each_choice(dgates), each_choice(a->factor), 1);
+}
+
+void moe_router_bwd(const pass *p, const block *b, const block *g)
 {
     const moe_acts *a = &p->acts.moe;
     const moe_grads *d = &p->train->grads.moe;
@@ -20,7 +75,11 @@ void moe_router_bwd(const pass *p, const block *g)
                      .z = d->z };
     if (dense)
         bwd.rule.k = bwd.rule.n_experts;
+    if (b->moe.gate_scale.data)
+        gates_bwd(p, g, d->gates);
     p->dev->op->topk_bwd(p->dev, &bwd);
+    if (b->moe.router_scale.data)
+        p->dev->op->scale_rows(p->dev, d->logits, (tensor){ 0 }, logit_scale(p));
     if (g->moe.logit_bias.data)
         p->dev->op->add_bias_bwd(p->dev, g->moe.logit_bias, d->logits, (tensor){ 0 });
 }

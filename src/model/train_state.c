@@ -42,6 +42,8 @@ static void grads_layout(pass *p, arena *a, const acts_plan *plan)
         g->mid = tensor_take2(a, plan->dt, n, LINEARS * p->m->lora_rank);
     int32_t inner = larger(config_widest_ffn(c), c->moe.shared_dim);
     g->glu = tensor_take2(a, plan->dt, n, larger(inner, c->layer_input_dim));
+    if (c->moe.beside_ffn)
+        g->beside = tensor_take2(a, plan->dt, n, c->dim);
     arena other = *a;
     attention_grads_layout(&g->attn, a, plan);
     recurrent_grads_layout(&g->mix, &other, plan);

@@ -16,6 +16,7 @@ typedef struct train_grads {
     tensor dh;            /* [T,C]: of the normed input of a sublayer */
     tensor mid;           /* [T,LINEARS * lora_rank]: of A x */
     tensor glu;           /* [T,F] */
+    tensor beside;        /* [T,C]: dy once more, of experts beside a plain FFN; else absent */
     attention_grads attn; /* shares its memory with the next */
     recurrent_grads mix;
     moe_grads moe;

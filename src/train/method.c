@@ -165,6 +165,10 @@ static pesc_status check_routers(const struct method *m, const pesc_train_option
                     "train_router: found false with method %s, whose routers are new "
                     "and know nothing; leave it out",
                     m->name);
+    if (dense && c->moe.beside_ffn)
+        return fail(PESC_USAGE,
+                    "router_gradient: found dense, but the gates of this model's experts "
+                    "have numbers of their own; expected chosen");
     if (dense && (m->mixture || c->moe.kind == EXPERT_LORA))
         return fail(PESC_USAGE,
                     "router_gradient: found dense with a mixture of LoRA, whose experts "

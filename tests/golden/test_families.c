@@ -57,6 +57,7 @@ static const fixture fixtures[] = {
     { "gemma4", NULL, NULL, 1e-4f },
     { "gemma4-shared", NULL, NULL, 1e-4f },
     { "gemma4-inputs", NULL, NULL, 1e-4f },
+    { "gemma4-moe", NULL, NULL, 1e-4f },
     { "gemma4-multimodal", NULL, NULL, 1e-4f },
     { "phi3", NULL, NULL, 1e-4f },
     { "phi3-long", NULL, NULL, 1e-4f },

@@ -70,6 +70,8 @@ static const fixture fixtures[] = {
     { "gemma4-shared", false, 0.3F, 4, false },
     { "gemma4-inputs", false, 0, 0, false },
     { "gemma4-inputs", false, 0.3F, 4, false },
+    { "gemma4-moe", false, 0, 0, false },
+    { "gemma4-moe", .expert_lora = true },
     { "olmo2", false, 0.3F, 4, false },
     { "phi3", false, 0.3F, 4, false },
     { "phi3-long", false, 0, 0, false },

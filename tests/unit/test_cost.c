@@ -44,6 +44,10 @@ static const row rows[] = {
     { "molora", "{\"model_type\":\"llama\"," COMMON KV "}", .molora = 4 },
     { "gemma4", "{" GEMMA4 "}", .whole = false },
     { "gemma4_full", "{" GEMMA4 "}", .whole = true },
+    { "gemma4_moe",
+      "{\"enable_moe_block\":true,\"num_experts\":5,\"top_k_experts\":2,"
+      "\"moe_intermediate_size\":20," GEMMA4 "}",
+      .whole = true },
     { "gemma4_upper", "{" GEMMA4 "}", .layers = { 1, { { 2, 2 } } } },
     { "mixtral", "{\"model_type\":\"mixtral\",\"num_local_experts\":5," COMMON KV "}",
       .whole = false },

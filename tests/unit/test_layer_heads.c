@@ -109,6 +109,22 @@ static void inputs_of_layers(void **state)
     config_free(&c);
 }
 
+/* A mixture only where the file says so, with the plain FFN beside the experts. */
+static void experts_beside_the_ffn(void **state)
+{
+    (void)state;
+    config c;
+    must(read(&c, "{'num_experts':4,'top_k_experts':2,'moe_intermediate_size':8}"));
+    assert_int_equal(c.moe.kind, EXPERT_NONE);
+    assert_int_equal(c.ffn_dim, 52);
+    config_free(&c);
+    must(read(&c, "{'enable_moe_block':true,'num_experts':4,'top_k_experts':2,"
+                  "'moe_intermediate_size':8}"));
+    assert_int_equal(c.moe.kind, EXPERT_FFN);
+    assert_true(family_facts(&c, 0) & FACT_FFN && family_facts(&c, 0) & FACT_EXPERT);
+    config_free(&c);
+}
+
 static void refuses_by_name(void **state)
 {
     (void)state;
@@ -135,7 +151,10 @@ static void refuses_by_name(void **state)
         { "{'num_kv_shared_layers':6}", PESC_FORMAT,
           "num_kv_shared_layers: found 6, expected fewer than the 6 layers" },
         { "{'num_kv_shared_layers':-1}", PESC_FORMAT, "num_kv_shared_layers" },
-        { "{'enable_moe_block':true}", PESC_UNSUPPORTED, "enable_moe_block: is set" },
+        { "{'enable_moe_block':true,'num_experts':4}", PESC_FORMAT,
+          "enable_moe_block: is true, but num_experts, top_k_experts or moe_intermediate_size" },
+        { "{'enable_moe_block':true,'num_experts':4,'top_k_experts':5,'moe_intermediate_size':8}",
+          PESC_FORMAT, "found 5, expected 1 to 4, the number of experts" },
         { "{'use_bidirectional_attention':'all'}", PESC_UNSUPPORTED,
           "use_bidirectional_attention: is set" },
         { "{'rope_parameters':{'full_attention':{'rope_type':'dynamic','factor':2},"
@@ -150,9 +169,8 @@ static void refuses_by_name(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(heads_of_layers),
-        cmocka_unit_test(last_layers_share_keys),
-        cmocka_unit_test(inputs_of_layers),
+        cmocka_unit_test(heads_of_layers),  cmocka_unit_test(last_layers_share_keys),
+        cmocka_unit_test(inputs_of_layers), cmocka_unit_test(experts_beside_the_ffn),
         cmocka_unit_test(refuses_by_name),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -58,6 +58,10 @@ static const row rows[] = {
     { "gemma4", "{" GEMMA4 "}", 0 },
     { "gemma4_adapters", "{" ADAPTERS GEMMA4 "}", 0 },
     { "gemma4_molora", "{" GEMMA4 "}", 4 },
+    { "gemma4_moe",
+      "{\"enable_moe_block\":true,\"num_experts\":5,\"top_k_experts\":2,"
+      "\"moe_intermediate_size\":20," GEMMA4 "}",
+      0 },
     { "mixtral", "{\"model_type\":\"mixtral\",\"num_local_experts\":5," COMMON KV "}", 0 },
     { "qwen2_moe",
       "{\"model_type\":\"qwen2_moe\",\"num_experts\":5,\"moe_intermediate_size\":20,"

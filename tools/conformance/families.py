@@ -196,6 +196,8 @@ def gemma4(r):
     c.update(num_kv_shared_layers=r.choice([0] + lenders), use_double_wide_mlp=r.random() < 0.5)
     if c["num_kv_shared_layers"] and not c["hidden_size_per_layer_input"]:
         c["hidden_size_per_layer_input"] = 4  # without, transformers cannot share
+    experts = r.randint(2, 6)
+    c.update(enable_moe_block=r.random() < 0.4, num_experts=experts, top_k_experts=r.randint(1, experts), moe_intermediate_size=r.randint(5, 40))
     if r.random() < 0.7:
         c["rope_parameters"]["full_attention"] = dict(rope_type="proportional", rope_theta=r.choice([1e6, 77.0]),
                                                       partial_rotary_factor=r.choice([0.25, 0.5, 0.7, 1.0]), factor=r.choice([1.0, 2.0]))

@@ -153,7 +153,6 @@ GRANITE_MOE = dict(num_local_experts=5, num_experts_per_tok=2, embedding_multipl
 DELTA = dict(rms_norm_eps=1e-3, linear_num_key_heads=2, linear_num_value_heads=4, linear_key_head_dim=8, linear_value_head_dim=12, linear_conv_kernel_dim=4)
 DELTA_DENSE = {**{k: v for k, v in DENSE.items() if k != "rms_norm_eps"}, "head_dim": 16}
 DELTA_LAYERS = ["linear_attention", "full_attention", "linear_attention", "linear_attention"]
-# Without the inputs of each layer and the shared keys of the small ones.
 GEMMA4 = {**DENSE, "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 12, "global_head_dim": 20,
           "num_global_key_value_heads": 1, "attention_k_eq_v": True, "hidden_size_per_layer_input": 0, "sliding_window": 9,
           "layer_types": ["sliding_attention", "full_attention"] * 2, "final_logit_softcapping": 12.0, "tie_word_embeddings": True,
@@ -513,6 +512,7 @@ FIXTURES = {
                                                         "attention_k_eq_v": False, "num_kv_shared_layers": 3, "use_double_wide_mlp": True,
                                                         "hidden_size_per_layer_input": 6, "vocab_size_per_layer_input": VOCAB}),
     "gemma4-inputs": family(hf.Gemma4TextConfig, 70, **{**GEMMA4, "hidden_size_per_layer_input": 8, "vocab_size_per_layer_input": VOCAB + 3}),
+    "gemma4-moe": family(hf.Gemma4TextConfig, 71, **GEMMA4, enable_moe_block=True, num_experts=6, top_k_experts=3, moe_intermediate_size=20),
     "gemma4-multimodal": multimodal(hf.Gemma4Config(
         text_config={**BASE, **GEMMA4, "use_bidirectional_attention": "vision"}, audio_config=None, tie_word_embeddings=True,
         vision_config=dict(num_key_value_heads=2, head_dim=4, position_embedding_size=16, **{**VISION, "patch_size": 4})), 68),
