@@ -54,7 +54,9 @@ COMMANDS = {
                 "34b-pesc.json moments=8 seqs=2 micro=4096", "34b-pesc.json moments=8 micro=4096 memory=74")),
             "{build}/bench/shape bench/shapes/29m-pesc.json seqs=32 tokens=512 micro=16384 lora=16",
             *(f"{{build}}/bench/shape bench/shapes/{shape}.json moments=8 lora=16{more}" for shape, more in (
-                ("qwen3-8b", " base=bf16"), ("qwen3-8b", ""), ("qwen3-8b", " grads=fp8"), ("qwen3-30b-a3b", ""))),
+                ("qwen3-8b", " base=bf16"), ("qwen3-8b", ""), ("qwen3-8b", " grads=fp8"), ("qwen3-30b-a3b", ""),
+                ("qwen3-30b-a3b", " seqs=6 micro=12288 keep=1"),
+                ("qwen3-30b-a3b", " seqs=6 micro=12288 keep=1 host=1"))),
         ],
         "decode": [
             *(f"{{build}}/bench/shape bench/shapes/{shape}.json decode=64 batch={batch}"
