@@ -12,6 +12,9 @@ const state = { runs: [], chosen: new Set(), touched: false, logs: new Map(), de
 
 const CHARTS = [
     { title: "Loss (validation dashed)", key: "loss", smooth: true, logs: true, dashed: "eval_loss" },
+    { title: "Reward margin (validation dashed)", key: "rewards/margins", smooth: true, dashed: "eval_rewards/margins" },
+    { title: "Pairs whose chosen answer has the higher reward (validation dashed)", key: "rewards/accuracies", smooth: true, dashed: "eval_rewards/accuracies" },
+    { title: "Log-probability of chosen answers (validation dashed)", key: "logps/chosen", smooth: true, dashed: "eval_logps/chosen" },
     { title: "Learning rate", key: "lr", zero: true },
     { title: "Gradient norm, before clipping", key: "grad_norm", smooth: true, zero: true },
     { title: "Tokens per second", key: "tok_s", smooth: true, zero: true },

@@ -106,6 +106,22 @@ def compares_runs(b, share, work):
     keep(b, "finished-light")
 
 
+def shows_preferences(b, share, work):
+    """A run on preferences has charts of its measures, which no other run has."""
+    shown = "[...document.querySelectorAll('.chart:not([hidden]) figcaption')].map((e) => e.textContent)"
+    assert not any("Reward" in title for title in b.run(shown)), b.run(shown)
+    run = work / "preferred"
+    run.mkdir()
+    steps = [{"step": i, "loss": 0.7, "rewards/margins": i / 9, "rewards/accuracies": 0.5, "logps/chosen": -3 - i} for i in range(1, 9)]
+    (run / "eval.jsonl").write_text('{"step":8,"eval_loss":0.6,"eval_rewards/margins":0.5}\n')
+    (run / "metrics.jsonl").write_text("".join(json.dumps(s) + "\n" for s in steps))
+    box = "[...document.querySelectorAll('#list li')].find((e) => e.textContent.includes('preferred'))?.querySelector('input')"
+    b.wait(f"!!{box}")
+    b.run(f"(() => {{ const e = {box}; if (!e.checked) e.click(); }})()")
+    b.wait(f"{shown}.filter((t) => /^(Reward margin|Pairs whose|Log-prob)/.test(t)).length === 3")
+    b.run(f"{box}.click()")
+
+
 def fits_a_telephone(b, *_):
     b.resize(390, 840, mobile=True)
     b.run("new Promise((r) => setTimeout(r, 400))")
@@ -123,7 +139,7 @@ def main():
         pesc("craft", share / "base", "-o", work / "sparse", "--experts", 8, "--top-k", 2, "--adapter-dim", 8, "-q", "--check", "false")
         with Server(str(work), command="runs") as s, Browser(f"http://127.0.0.1:{s.port}/", 1400, 900) as b:
             b.wait("!document.querySelector('#none').hidden")
-            for test in (follows_a_run, compares_runs, fits_a_telephone):
+            for test in (follows_a_run, compares_runs, shows_preferences, fits_a_telephone):
                 test(b, share, work)
             assert not b.complaints, b.complaints
     print("the page of runs works")
