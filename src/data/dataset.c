@@ -293,8 +293,9 @@ static pesc_status cut(dataset *d, const sequence *sample, size_t *n)
         if (d->opt.over == OVER_ERROR)
             return fail(PESC_FORMAT,
                         "is %zu tokens long, over seq_len %d; raise it, or choose "
-                        "over_length drop, truncate or split",
-                        total, d->opt.seq_len);
+                        "over_length drop%s",
+                        total, d->opt.seq_len,
+                        sample->role == ANSWER_ONLY ? ", truncate or split" : " or truncate");
         bool split = d->opt.over == OVER_SPLIT && sample->role == ANSWER_ONLY;
         pieces = d->opt.over == OVER_DROP ? 0 : split ? (total + len - 1) / len : 1;
     }

@@ -301,6 +301,7 @@ P
     refuse 2 "sft_coef" --data share/train.jsonl --sft-coef 0.1
     refuse 2 "batch: found 1 with objective kto" --data "$T/pairs.jsonl" --objective kto --batch 1
     refuse 2 "every record is longer than seq_len 8" --data "$T/pairs.jsonl" --objective dpo --seq-len 8
+    refuse 3 "or choose over_length drop or truncate:" --data share/pairs.jsonl --objective dpo --seq-len 40 --over-length error
     refuse 2 "objective" --data "$T/pairs.jsonl" --objective ppo
 }
 
