@@ -168,9 +168,9 @@ P
 @test "a run that goes on by another measure forgets the best by the old one" {
     more=(--data "$T/pairs.jsonl" --objective dpo --eval-data "$T/held.jsonl" --eval-every 1)
     "$PESC" "${tune[@]}" "${more[@]}" --steps 2 -o "$T/run" 2> "$T/err"
-    run "$PESC" train --resume -o "$T/run" --steps 3 --metric-for-best-model rewards/rejected
+    run "$PESC" train --resume -o "$T/run" --steps 3 --metric-for-best-model rewards/margins
     [ "$status" -eq 0 ]
-    [[ $output == *"metric_for_best_model: was loss and is rewards/rejected"* ]]
+    [[ $output == *"metric_for_best_model: was loss and is rewards/margins"* ]]
     [ "$(readlink "$T/run/best")" = checkpoint-3 ]
     "$PESC" info "$T/run" --json > "$T/info"
     python3 -c 'import json, sys; r = json.load(open(sys.argv[1]))["run"]; assert abs(r["best_metric"] - r["eval_metric"]) < 1e-6 and r["best_step"] == 3, r' "$T/info"
