@@ -526,6 +526,9 @@ def train(model, rows, folder, options):
 
 
 def main():
+    if sys.argv[1:]:
+        print(__doc__)
+        return
     hf.logging.set_verbosity_error()
     hf.logging.disable_progress_bar()
     torch.set_num_threads(1)
