@@ -1,6 +1,6 @@
 /* cases_delta: the gated delta rule and its gradients. Parameters: kv key heads of qk columns,
  * heads value heads of v; page: a state of that many rows, where `past` tokens of a sequence went
- * before. */
+ * before; scale: how far softplus is in its tail, with the same decays. */
 #include "ops/cases.h"
 
 #include <math.h>
@@ -90,9 +90,18 @@ static void fill_starts(const params *p, double *starts, double *pos)
     starts[p->seqs] = (double)row;
 }
 
+static void move_to_tail(const params *p, double *a_log, double *dt)
+{
+    for (i64 h = 0; h < p->heads; h++) {
+        a_log[h] += (double)p->scale;
+        dt[h] -= (double)p->scale;
+    }
+}
+
 static void fwd_arrange(const params *p, double **x)
 {
     fill_starts(p, x[STARTS], x[POS]);
+    move_to_tail(p, x[A_LOG], x[DT]);
     for (i64 s = 0; p->page && s < p->seqs; s++)
         x[SLOTS][s] = (double)(p->page - 1 - s);
 }
@@ -141,6 +150,7 @@ const op_test test_delta_fwd = {
         { .t = 1, .seqs = 1, .len = { 1 }, .heads = 1, .kv = 1, .qk = 1, .v = 1 },
         { .t = 40, .seqs = 3, .len = { 1, 9, 30 }, .heads = 4, .kv = 2, .qk = 12, .v = 20 },
         { .t = 70, .seqs = 1, .len = { 70 }, .heads = 3, .kv = 3, .qk = 33, .v = 67 },
+        { .t = 30, .seqs = 1, .len = { 30 }, .heads = 3, .kv = 1, .qk = 5, .v = 6, .scale = 11 },
         { .t = 20, .seqs = 4, .len = { 1, 2, 0, 17 }, .past = { 3, 0, 7, 1 }, .heads = 6, .kv = 2,
           .qk = 16, .v = 24, .page = 6 },
         { .t = 4, .seqs = 4, .len = { 1, 1, 1, 1 }, .past = { 3, 40, 0, 9 }, .heads = 2, .kv = 1,
@@ -176,6 +186,7 @@ static int bwd_slots(const params *p, slot *s)
 static void bwd_arrange(const params *p, double **x)
 {
     fill_starts(p, x[BSTARTS], NULL);
+    move_to_tail(p, x[BA_LOG], x[BDT]);
 }
 
 static void bwd_call(device *d, const params *p, const tensor *t)
@@ -303,6 +314,7 @@ const op_test test_delta_bwd = {
         { .t = 1, .seqs = 1, .len = { 1 }, .heads = 1, .kv = 1, .qk = 2, .v = 1 },
         { .t = 40, .seqs = 4, .len = { 1, 9, 0, 30 }, .heads = 4, .kv = 2, .qk = 12, .v = 20 },
         { .t = 50, .seqs = 1, .len = { 50 }, .heads = 3, .kv = 1, .qk = 33, .v = 37 },
+        { .t = 30, .seqs = 1, .len = { 30 }, .heads = 3, .kv = 1, .qk = 5, .v = 6, .scale = 11 },
         { .t = 17, .seqs = 2, .len = { 16, 1 }, .heads = 2, .kv = 2, .qk = 64, .v = 64,
           .x = DT_BF16, .o = DT_BF16 },
     },

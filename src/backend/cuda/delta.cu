@@ -44,14 +44,20 @@ struct token {
     float decay, beta, slope, log_decay;
 };
 
+/* As the CPU's (cpu/ops/delta.c). */
+__device__ inline float softplus(float x)
+{
+    float e = vmath_exp(x), sum = 1.0f + e;
+    return x > 20.0f ? x : sum == 1.0f ? e : vmath_log(sum) * (e / (sum - 1.0f));
+}
+
 template <class X>
 __device__ token token_of(const delta_shape &s, const X *b, const X *a, int64_t t, int32_t v)
 {
     token k;
-    float x = vec_get(a + t * s.v_heads + v) + s.dt_bias[v], rest, q = vmath_sigmoid(x, rest);
-    float softplus = x > 20.0f ? x : x < -15.0f ? q : -vmath_log(rest);
-    k.slope = q;
-    k.log_decay = -vmath_exp(s.a_log[v]) * softplus;
+    float x = vec_get(a + t * s.v_heads + v) + s.dt_bias[v], rest;
+    k.slope = vmath_sigmoid(x, rest);
+    k.log_decay = -vmath_exp(s.a_log[v]) * softplus(x);
     k.decay = vmath_exp(k.log_decay);
     k.beta = vmath_sigmoid(vec_get(b + t * s.v_heads + v), rest);
     return k;

@@ -69,16 +69,21 @@ typedef struct token {
     float slope, log_decay; /* of softplus, and log decay: for backward */
 } token;
 
+/* log(1 + e^x). What 1 + e^x rounds is made up for: for x < 0 it would be much of the result. */
+static float softplus(float x)
+{
+    float e = vmath_exp(vec_set(x))[0], sum = 1.0f + e;
+    return x > 20.0f ? x : sum == 1.0f ? e : vmath_log(vec_set(sum))[0] * (e / (sum - 1.0f));
+}
+
 static void read_token(const head *h, int64_t t, token *to)
 {
     const delta_rule *a = h->a;
     int64_t i = t * a->v_heads + h->v;
     float x = scalar(&a->a, i) + h->dt;
-    vf rest, s = vmath_sigmoid(vec_set(x), &rest);
-    /* softplus x = -log(1 - sigmoid x), which is x where x is large */
-    float softplus = x > 20.0f ? x : x < -15.0f ? s[0] : -vmath_log(rest)[0];
-    to->slope = s[0];
-    to->log_decay = -h->rate * softplus;
+    vf rest;
+    to->slope = vmath_sigmoid(vec_set(x), &rest)[0];
+    to->log_decay = -h->rate * softplus(x);
     to->decay = vmath_exp(vec_set(to->log_decay))[0];
     to->beta = vmath_sigmoid(vec_set(scalar(&a->b, i)), &rest)[0];
     normalise(to->q, query_at(h, t), a->x.dt, h->dk, 1.0f / sqrtf((float)h->dk));
