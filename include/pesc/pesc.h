@@ -319,6 +319,8 @@ pesc_status pesc_model_sampling(const pesc_model *m, pesc_sample_options *opt);
  * (draft_tokens of pesc_sample_options). Answers are the same, and come sooner if it is often
  * right. Keeps the draft; NULL: none from now on. PESC_USAGE: another vocabulary. On a CPU. */
 pesc_status pesc_session_draft(pesc_session *s, pesc_model *draft);
+/* The same for sessions, evaluations and servers of the model that are opened from now on. */
+pesc_status pesc_model_draft(pesc_model *m, pesc_model *draft);
 
 /* Receives text as it is generated, in whole characters; false stops the generation. */
 typedef bool (*pesc_text_fn)(void *ud, const char *text, size_t n);

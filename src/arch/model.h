@@ -13,11 +13,12 @@
 
 struct pesc_model {
     model_shape shape;
-    device *dev;      /* kept */
-    int32_t users;    /* sessions and trainers that are open, see model_keep */
-    bool in_training; /* a trainer is open; it needs the model alone */
-    hfdir *dir;       /* keeps mapped files alive */
-    void *memory;     /* the arena's span on the device */
+    device *dev;              /* kept */
+    int32_t users;            /* sessions and trainers that are open, see model_keep */
+    struct pesc_model *draft; /* guesses for its sessions (infer/drafter.h); NULL: none */
+    bool in_training;         /* a trainer is open; it needs the model alone */
+    hfdir *dir;               /* keeps mapped files alive */
+    void *memory;             /* the arena's span on the device */
     size_t memory_bytes;
     void *mixture; /* adapters and their routers: training moves them and gives the span back */
     size_t mixture_bytes;

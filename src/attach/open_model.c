@@ -240,6 +240,7 @@ void pesc_model_close(pesc_model *m)
     if (!m || __atomic_fetch_sub(&m->users, 1, __ATOMIC_ACQ_REL) > 0)
         return;
     device *dev = m->dev;
+    pesc_model_close(m->draft);
     release(m);
     pesc_device_close(dev); /* after its lock was released */
 }

@@ -344,7 +344,6 @@ static pesc_status run_chat(chat *c)
     TRY(dialog_open(&c->talk, &c->m, c->o));
     TRY(tool_open(c->o->tool, c->o->n_tool, &c->talk.tools));
     TRY(pesc_session_open(&c->session, c->m.model, (int32_t)c->o->ctx));
-    TRY(open_draft(&c->m, c->o, c->session));
     TRY(line_open(&c->lines));
     return converse(c);
 }

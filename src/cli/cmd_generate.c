@@ -87,8 +87,6 @@ static pesc_status open_session(const options *o, open_model *m, size_t n_prompt
     pesc_status st = pesc_session_open(s, m->model, context_for(o, m, n_prompt));
     if (st == PESC_OK && g)
         st = pesc_session_constrain(*s, g);
-    if (st == PESC_OK)
-        st = open_draft(m, o, *s);
     pesc_grammar_close(g);
     return st;
 }

@@ -35,6 +35,8 @@ static void keep_right(scheduler *s, placed *p)
     while (n < p->guessed && p->chosen[n] == guess[n])
         n++;
     guess_learn(&j->guesses, p->chosen[0]);
+    if (s->drafters)
+        guess_came(&s->drafters[p->slot].rate, p->chosen[0]);
     j->guesses.accepted += n;
     j->fed += n;
     if (p->guessed)

@@ -43,6 +43,18 @@ static int64_t cache_size(const pesc_model *m, const scheduler_options *o)
     return n > o->context ? n : o->context;
 }
 
+static pesc_status open_drafters(scheduler *s)
+{
+    size_t n = (size_t)s->n_slots;
+    if (!s->guess || !s->m->draft)
+        return PESC_OK;
+    if (!(s->drafters = mem_zalloc(n, sizeof *s->drafters)))
+        return fail_nomem("draft models", n * sizeof *s->drafters);
+    for (size_t i = 0; i < n; i++)
+        s->drafters[i] = drafter_of(s->m, s->m->draft, s->context);
+    return PESC_OK;
+}
+
 pesc_status scheduler_open(scheduler **out, pesc_model *m, const scheduler_options *opt)
 {
     ASSERT(opt->slots > 0 && opt->context > 0);
@@ -79,6 +91,8 @@ pesc_status scheduler_open(scheduler **out, pesc_model *m, const scheduler_optio
     pesc_status st =
         all ? open_device(s, cache_size(m, opt)) : fail_nomem("a scheduler", n * sizeof *s->seqs);
     if (st == PESC_OK)
+        st = open_drafters(s);
+    if (st == PESC_OK)
         *out = s;
     else
         scheduler_close(s);
@@ -110,6 +124,9 @@ void scheduler_close(scheduler *s)
     prefix_close(s->prefixes);
     kvcache_close(s->kv);
     sampling_close(s->sampling);
+    for (int32_t i = 0; s->drafters && i < s->n_slots; i++)
+        drafter_close(&s->drafters[i]);
+    mem_free(s->drafters);
     void *host[] = { s->logits, s->slots,   s->order, s->share, s->pages,
                      s->seqs,   s->filling, s->draws, s->rows,  s->top };
     for (size_t i = 0; i < sizeof host / sizeof *host; i++)
@@ -352,8 +369,9 @@ static int32_t guess_room(const scheduler *s, const job *j)
 }
 
 /* Writes guessed tokens after those of the job, and says how many. */
-static pesc_status guess_ahead(scheduler *s, job *j, int32_t *n)
+static pesc_status guess_ahead(scheduler *s, int32_t slot, int32_t *n)
 {
+    job *j = s->slots[slot];
     int32_t out[GUESS_MOST], room = guess_room(s, j), rows = s->n_tokens;
     *n = 0;
     if (room <= 0)
@@ -367,6 +385,11 @@ static pesc_status guess_ahead(scheduler *s, job *j, int32_t *n)
                      j->r.terms ? j->r.terms->matcher : NULL,
                      (size_t)job_generated(j) };
     *n = guess_next(&j->guesses, &s->pace, &t, s->guess, out);
+    if (*n == 0 && s->drafters) {
+        drafter_enter(&s->drafters[slot], j->r.scope);
+        TRY(drafter_guess(&s->drafters[slot], &s->pace, &t, s->guess, out, n));
+        j->guesses.checked += *n;
+    }
     for (int32_t i = 0; i < *n; i++)
         TRY(id_list_add(&j->ids, out[i]));
     j->ids.n -= (size_t)*n;
@@ -382,7 +405,7 @@ static pesc_status place(scheduler *s, int32_t slot, int32_t n)
     n = min_i32(n, first + room - j->fed);
     if (n <= 0)
         return PESC_OK;
-    TRY(guess_ahead(s, j, &guessed));
+    TRY(guess_ahead(s, slot, &guessed));
     if (!make_room(s, slot, n + guessed))
         return PESC_OK;
     TRY(kvcache_reserve(s->kv, slot, n + guessed));

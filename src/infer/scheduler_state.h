@@ -5,7 +5,7 @@
 #ifndef PESC_INFER_SCHEDULER_STATE_H
 #define PESC_INFER_SCHEDULER_STATE_H
 
-#include "infer/guess.h"
+#include "infer/drafter.h"
 #include "infer/prefix.h"
 #include "infer/scheduler.h"
 #include "model/forward.h"
@@ -152,12 +152,13 @@ struct scheduler {
     int32_t *order; /* [n_running]: slots, the longest running first */
     int32_t *share; /* [n_running]: of the limit of tokens */
     int32_t n_running;
-    int32_t *pages;  /* [max_pages]: those of the prefix that was found last */
-    bool some_end;   /* a request may be cancelled or over */
-    bool overlap;    /* see scheduler_options */
-    int64_t guess;   /* likewise; 0 also where there are none */
-    guess_pace pace; /* of forwards that only continue generations */
-    results pending; /* of the forward before; without `overlap` none is left after a step */
+    int32_t *pages;    /* [max_pages]: those of the prefix that was found last */
+    bool some_end;     /* a request may be cancelled or over */
+    bool overlap;      /* see scheduler_options */
+    int64_t guess;     /* likewise; 0 also where there are none */
+    guess_pace pace;   /* of forwards that only continue generations */
+    drafter *drafters; /* [n_slots]; NULL: the model has no draft */
+    results pending;   /* of the forward before; without `overlap` none is left after a step */
     uint64_t tickets;
     scheduler_counters count;
     /* the next forward */

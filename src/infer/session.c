@@ -27,6 +27,7 @@ pesc_status pesc_session_open(pesc_session **out, pesc_model *m, int32_t n_ctx)
     s->model = m;
     model_keep(m);
     s->n_ctx = n_ctx;
+    s->draft = drafter_of(m, m->draft, n_ctx);
     s->shareable = SIZE_MAX;
     s->rows = guess_possible(m) && n_ctx > GUESS_MOST ? 1 + GUESS_MOST : 1;
     pass_limits lim = { .max_tokens = n_ctx < SESSION_PREFILL ? n_ctx : SESSION_PREFILL,
@@ -58,7 +59,7 @@ void pesc_session_close(pesc_session *s)
     }
     mem_free(s->fed.ids);
     mem_free(s->logits);
-    pesc_session_close(s->draft);
+    drafter_close(&s->draft);
     grammar_close(s->grammar);
     mem_free(s);
     pesc_model_close(m);
@@ -150,97 +151,21 @@ static int32_t room_ahead(const pesc_session *s, int32_t most)
     return fixed && n > 0 ? n : 0;
 }
 
-/* ---- a draft model ---- */
-
-static pesc_status same_vocabulary(const pesc_model *m, const pesc_model *draft)
-{
-    int64_t n = m->tok ? tokenizer_size(m->tok) : m->shape.cfg.vocab;
-    int64_t of_draft = draft->tok ? tokenizer_size(draft->tok) : draft->shape.cfg.vocab;
-    if (n != of_draft || !m->tok != !draft->tok)
-        return fail(PESC_USAGE,
-                    "the draft model has %lld tokens, the model %lld; a draft needs the same "
-                    "vocabulary",
-                    (long long)of_draft, (long long)n);
-    for (int32_t id = 0; m->tok && id < n; id++) {
-        size_t n_a, n_b;
-        const char *a = tokenizer_token(m->tok, id, &n_a);
-        const char *b = tokenizer_token(draft->tok, id, &n_b);
-        if (!a != !b || (a && (n_a != n_b || memcmp(a, b, n_a) != 0)))
-            return fail(PESC_USAGE,
-                        "token %d is another one in the draft model; a draft needs the same "
-                        "vocabulary",
-                        id);
-    }
-    return PESC_OK;
-}
-
 pesc_status pesc_session_draft(pesc_session *s, pesc_model *draft)
 {
     status_clear();
     NEED(s);
-    pesc_session *d = NULL;
-    if (draft) {
-        if (!guess_possible(s->model))
-            return fail(PESC_UNSUPPORTED,
-                        "a draft model guesses on a CPU only, and for models without states of "
-                        "layers: elsewhere tokens cannot be checked together with the same bits");
-        TRY(same_vocabulary(s->model, draft));
-        TRY(pesc_session_open(&d, draft, s->n_ctx));
-    }
-    pesc_session_close(s->draft);
-    s->draft = d;
-    s->drafts = (guess_rate){ .right = 1 };
-    return PESC_OK;
-}
-
-static int32_t most_likely(const float *logits, int32_t n)
-{
-    int32_t best = 0;
-    for (int32_t i = 1; i < n; i++)
-        best = logits[i] > logits[best] ? i : best;
-    return best;
-}
-
-/* What the draft model says after the n tokens of s->fed: as many as pay, at times two to see
- * whether they do by now. */
-static pesc_status draft_guess(pesc_session *s, const guess_text *t, int64_t wanted, int32_t *out,
-                               int32_t *n)
-{
-    enum { AT_FIRST = 4, AGAIN = 2, UNTIL_AGAIN = 32 };
-    pesc_session *d = s->draft;
-    int32_t room = t->most;
-    int32_t k = wanted == PESC_AUTO ? guess_worth(s->drafts.right, &s->pace, t, s->draft_seconds)
-                                    : (int32_t)wanted;
-    if (wanted == PESC_AUTO && s->draft_seconds <= 0)
-        k = AT_FIRST;
-    if (wanted == PESC_AUTO && k == 0 && ++s->undrafted > UNTIL_AGAIN)
-        k = AGAIN;
-    k = k < room ? k : room;
-    if (k <= 0)
-        return PESC_OK;
-    const float *logits;
-    int32_t vocab = s->model->shape.cfg.vocab, of_draft = d->model->shape.cfg.vocab;
-    vocab = vocab < of_draft ? vocab : of_draft; /* rows beyond the vocabulary may be padding */
-    TRY(session_extend(d, s->fed.ids, s->fed.n));
-    double began = clock_seconds();
-    for (int32_t i = 0; i < k; i++) {
-        out[i] = most_likely(session_logits(d), vocab);
-        if (i + 1 < k)
-            TRY(pesc_session_feed(d, &out[i], 1, &logits));
-    }
-    if (k > 1)
-        s->draft_seconds = (clock_seconds() - began) / (k - 1);
-    s->undrafted = 0;
-    guess_made(&s->drafts, out, k);
-    *n = guess_permitted(t, out, k);
-    s->guesses.checked += *n;
+    if (draft)
+        TRY(drafter_fits(s->model, draft));
+    drafter_close(&s->draft);
+    s->draft = drafter_of(s->model, draft, s->n_ctx);
     return PESC_OK;
 }
 
 pesc_status session_next(pesc_session *s, int32_t id, const session_guesses *how)
 {
     guess_learn(&s->guesses, id);
-    guess_came(&s->drafts, id);
+    guess_came(&s->draft.rate, id);
     if (s->n_ahead > 0 && s->ahead[s->row] == id) {
         s->row++;
         s->n_ahead--;
@@ -256,8 +181,10 @@ pesc_status session_next(pesc_session *s, int32_t id, const session_guesses *how
     guess_text t = { s->fed.ids, n + 1, 1, room, how->matcher, how->generated };
     int32_t ahead = guess_next(&s->guesses, &s->pace, &t, how->wanted, ids + 1);
     pesc_status drafted = PESC_OK;
-    if (s->draft && ahead == 0)
-        drafted = draft_guess(s, &t, how->wanted, ids + 1, &ahead);
+    if (s->draft.m && ahead == 0) {
+        drafted = drafter_guess(&s->draft, &s->pace, &t, how->wanted, ids + 1, &ahead);
+        s->guesses.checked += ahead;
+    }
     s->fed.n = n;
     TRY(drafted);
     double began = clock_seconds();

@@ -3,7 +3,7 @@
 #define PESC_INFER_SESSION_H
 
 #include "grammar/grammar.h"
-#include "infer/guess.h"
+#include "infer/drafter.h"
 #include "model/forward.h"
 
 enum { SESSION_PREFILL = 512 }; /* tokens of one forward while a prompt is read */
@@ -24,10 +24,7 @@ struct pesc_session {
     int32_t ahead[GUESS_MOST], n_ahead;
     guess_record guesses; /* of the text that is generated */
     guess_pace pace;
-    pesc_session *draft; /* of a model that guesses where a lookup finds nothing; NULL: none */
-    guess_rate drafts;
-    double draft_seconds; /* that a token of it takes */
-    int32_t undrafted;    /* tokens since it guessed last */
+    drafter draft; /* guesses where a lookup finds nothing */
 };
 
 /* Brings the timeline to `ids`: keeps the common prefix with what was fed, drops the rest, feeds

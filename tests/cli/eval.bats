@@ -61,6 +61,17 @@ PY
     has '^  maths +2 +[0-9]+\.[0-9]{4} +0\.0 % '
 }
 
+@test "eval: a draft model changes no score" {
+    pesc eval "$D/model" --tasks "$D/task.jsonl" --json -q
+    local plain=$(sed 's/"seconds":[0-9.e-]*//g' <<< "$output")
+    pesc eval "$D/model" --tasks "$D/task.jsonl" --json -q --draft "$D/model"
+    [ "$status" = 0 ]
+    [ "$(sed 's/"seconds":[0-9.e-]*//g' <<< "$output")" = "$plain" ]
+    pesc eval "$D/model" --tasks "$D/task.jsonl" -q --draft "$BATS_TEST_DIRNAME/../golden/llama"
+    [ "$status" = 2 ]
+    [[ $stderr == *'the same vocabulary'* ]]
+}
+
 @test "eval: the loss is the validation loss of train" {
     pesc train "$D/model" --method lora --lora-r 2 --data "$D/task.jsonl" --eval-data "$D/task.jsonl" \
         --steps 2 --batch 2 --seq-len 64 --eval-every 2 -o "$BATS_TEST_TMPDIR/run" --json -q

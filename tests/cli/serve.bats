@@ -68,6 +68,12 @@ property() {
 @test "serve: a last message can be continued" { property continues_last_messages; }
 @test "serve: experts and gates are reported, and counted" { property reports_routed_experts "$D/model"; }
 @test "serve: times are reported as llama.cpp does" { property reports_times; }
+@test "serve: a draft model changes no token, and its guesses are counted" { property reports_guesses_of_a_draft; }
+@test "serve: a draft model has the same vocabulary" {
+    pesc serve "$D/model" --port 0 --draft "$GOLDEN/llama"
+    [ "$status" = 2 ]
+    [[ $stderr == *'the same vocabulary'* ]]
+}
 @test "serve: log-probabilities of prompts are reported as vLLM does" { property reports_logprobs_of_prompts "$D/model"; }
 @test "serve: calls of tools are made as they are asked for" { property calls_are_made "$D/model"; }
 @test "serve: what may be called is chosen" { property calls_are_chosen "$D/model"; }

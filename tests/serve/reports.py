@@ -1,4 +1,5 @@
 """What answers report beside their text: experts, times, log-probabilities of prompts; and what reaches chat templates."""
+import concurrent.futures
 import json
 import os
 import pathlib
@@ -63,6 +64,25 @@ def reports_times(model):
         events = s.events("/v1/completions", asked)
         assert all("timings" in e for e in events) and events[-1]["timings"]["predicted_n"] == 8
         assert "timings" not in s.json("/v1/completions", {"prompt": "a", "max_tokens": 1})
+
+
+def reports_guesses_of_a_draft(model):
+    """A draft changes no token of a text, among others neither; timings say how often it was right."""
+    def body(i):
+        return {"prompt": f"Number {i}: ", "max_tokens": 24, "temperature": i % 2, "seed": i, "ignore_eos": True, "return_token_ids": True, "timings_per_token": True}
+    ask = lambda s, i: s.json("/v1/completions", body(i))
+    ids = lambda answer: answer["choices"][0]["token_ids"]
+    with Server(model) as s:
+        plain = [ids(ask(s, i)) for i in range(8)]
+    with Server(model, "--draft", model) as s:
+        alone = [ask(s, i) for i in range(8)]
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:
+            together = list(pool.map(lambda i: ask(s, i), range(8)))
+    assert [ids(a) for a in alone] == plain and [ids(a) for a in together] == plain
+    guessed = [t for t in (a["timings"] for a in alone) if "draft_n" in t]
+    assert guessed and sum(t["draft_n_accepted"] for t in guessed) > 0
+    for t in guessed:
+        assert abs(t["predicted_per_pass"] * (t["predicted_n"] - 1 - t["draft_n_accepted"]) - (t["predicted_n"] - 1)) < 1e-9
 
 
 def reports_logprobs_of_prompts(model):
@@ -172,4 +192,4 @@ def large_texts_are_cheap(model):
         assert cheap("/detokenize", {"tokens": tokens})["content"] == text
 
 
-REPORTS = (large_texts_are_cheap, line_ends_of_byte_tokens_come_at_once, reports_routed_experts, reports_times, reports_logprobs_of_prompts, gives_templates_tools_and_variables)
+REPORTS = (large_texts_are_cheap, line_ends_of_byte_tokens_come_at_once, reports_routed_experts, reports_times, reports_guesses_of_a_draft, reports_logprobs_of_prompts, gives_templates_tools_and_variables)

@@ -126,6 +126,7 @@ static pesc_train_options train;
     X(pesc_session_answer(s, NULL, NULL, NULL, NULL, NULL), "c")                                   \
     X(pesc_session_answer(s, &PESC_INIT(pesc_conversation), NULL, NULL, NULL, NULL), "messages")   \
     X(pesc_session_constrain(NULL, NULL), "s")                                                     \
+    X(pesc_model_draft(NULL, m), "m")                                                              \
     X(pesc_session_draft(NULL, m), "s")                                                            \
     X(pesc_session_generate(NULL, "x", NULL, NULL, NULL), "s")                                     \
     X(pesc_session_generate(s, NULL, NULL, NULL, NULL), "prompt")                                  \
@@ -135,8 +136,7 @@ static pesc_train_options train;
     X(pesc_chat_tokenize(NULL, NULL, NULL, 0, got.room, 8, &got.n), "m")                           \
     X(pesc_chat_tokenize(m, NULL, NULL, 1, got.room, 8, &got.n), "messages")                       \
     X(pesc_chat_tokenize(m, NULL, &(pesc_message){ NULL, "x" }, 1, got.room, 8, &got.n), "role")   \
-    X(pesc_chat_tokenize(m, NULL, &(pesc_message){ "user", NULL }, 1, got.room, 8, &got.n),        \
-      "content")                                                                                   \
+    X(pesc_chat_tokenize(m, NULL, &(pesc_message){ "", NULL }, 1, got.room, 8, &got.n), "content") \
     X(pesc_chat_tokenize(m, NULL, NULL, 0, NULL, 8, &got.n), "ids")                                \
     X(pesc_chat_tokenize(m, NULL, NULL, 0, got.room, 8, NULL), "count")                            \
     X(pesc_data_open(NULL, "x", NULL, NULL), "out")                                                \

@@ -36,7 +36,6 @@ typedef struct request {
     int32_t want[MOST], n_want;
     int32_t got[MOST], n_got;
     int64_t kept;
-    matcher *matcher;
     sampler_terms terms;
 } request;
 
@@ -149,43 +148,76 @@ static pesc_status take_done(void *ud, const sched_result *result)
     return PESC_OK;
 }
 
-static void among_others_it_is_the_same(void **state)
+/* Some of the requests, TOGETHER at a time; adds up the guesses that were right, with a grammar and
+ * without. */
+static void ask_together(int step, int64_t guesses, int64_t kept[2])
 {
-    (void)state;
-    int64_t of_grammars = 0, others = 0;
     scheduler *s;
-    scheduler_options o = { TOGETHER, CONTEXT, 0, 0, false, false, 0 };
-    for (int i = 0; i < REQUESTS; i++) {
-        if (i % (REQUESTS / 4) == 0) { /* a different number of guesses */
-            o.guesses = i % (REQUESTS / 2) ? PESC_AUTO : 2 + i * GUESS_MOST / REQUESTS;
-            must(scheduler_open(&s, model, &o));
-        }
+    scheduler_options o = { TOGETHER, CONTEXT, 0, 0, false, false, guesses };
+    must(scheduler_open(&s, model, &o));
+    for (int i = 0, n = 1; i < REQUESTS; i += step, n++) {
         request *r = &all[i];
         r->n_got = 0;
         sched_request q = { .ids = r->prompt,
                             .n = r->n,
                             .max_tokens = (int32_t)r->opt.max_tokens,
                             .sample = &r->opt,
+                            .scope = (uint64_t)i % 2,
                             .token = take_token,
                             .done = take_done,
                             .ud = r };
+        r->terms = (sampler_terms){ 0 };
         if (r->grammar) {
-            must(matcher_open(&r->matcher, r->grammar));
-            r->terms.matcher = r->matcher;
+            must(matcher_open(&r->terms.matcher, r->grammar));
             q.terms = &r->terms;
         }
         must(scheduler_add(s, &q, NULL));
-        if ((i + 1) % TOGETHER == 0 || (i + 1) % (REQUESTS / 4) == 0)
+        if (n % TOGETHER == 0)
             must(scheduler_run(s));
-        if ((i + 1) % (REQUESTS / 4) == 0)
-            scheduler_close(s);
     }
-    for (int i = 0; i < REQUESTS; i++) {
+    must(scheduler_run(s));
+    scheduler_close(s);
+    for (int i = 0; i < REQUESTS; i += step) {
         assert_same(&all[i]);
-        *(all[i].grammar ? &of_grammars : &others) += all[i].kept;
-        matcher_close(all[i].matcher);
+        kept[all[i].grammar != NULL] += all[i].kept;
+        matcher_close(all[i].terms.matcher);
     }
-    assert_true(of_grammars > REQUESTS / 8 && others > REQUESTS / 100);
+}
+
+static void among_others_it_is_the_same(void **state)
+{
+    (void)state;
+    int64_t kept[2] = { 0 };
+    ask_together(1, 4, kept);
+    assert_true(kept[0] > REQUESTS / 50 && kept[1] > REQUESTS / 4);
+    ask_together(1, PESC_AUTO, kept);
+}
+
+/* The draft is right wherever the model is greedy, since it is the same in another dtype. */
+static void a_draft_of_the_model_changes_nothing(void **state)
+{
+    (void)state;
+    enum { EACH = 8 };
+    pesc_model *draft;
+    pesc_session *s;
+    pesc_load_options o = pesc_load_defaults();
+    int64_t kept[2] = { 0 };
+    size_t alone_kept = 0;
+    o.compute_dtype = "bf16";
+    must(pesc_model_open(&draft, dev, "share/base", &o));
+    must_fail(pesc_model_draft(model, model), PESC_USAGE, "its own draft");
+    must(pesc_model_draft(model, draft));
+    pesc_model_close(draft); /* the model keeps it */
+    must(pesc_session_open(&s, model, CONTEXT));
+    for (int i = 0; i < REQUESTS; i += EACH) {
+        alone_kept += alone(s, &all[i], 3, all[i].got, &all[i].n_got);
+        assert_same(&all[i]);
+    }
+    pesc_session_close(s);
+    ask_together(EACH, 3, kept);
+    ask_together(EACH, PESC_AUTO, kept);
+    assert_true(alone_kept > REQUESTS / 2 && kept[0] > REQUESTS / 4);
+    must(pesc_model_draft(model, NULL));
 }
 
 int main(void)
@@ -193,6 +225,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_session_says_the_same),
         cmocka_unit_test(among_others_it_is_the_same),
+        cmocka_unit_test(a_draft_of_the_model_changes_nothing),
     };
     return cmocka_run_group_tests_name("speculation", tests, open_all, close_all);
 }

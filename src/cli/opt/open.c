@@ -123,6 +123,14 @@ typedef struct open_what {
     pesc_comm *all;
 } open_what;
 
+/* The model of --draft guesses for the model, whose LoRA and patches it does not have. */
+static pesc_status open_draft(open_model *m, const char *path, pesc_load_options load)
+{
+    load.lora = load.patch = load.base = NULL;
+    TRY(pesc_model_open(&m->draft, m->device, path, &load));
+    return pesc_model_draft(m->model, m->draft);
+}
+
 static pesc_status open_with(open_model *m, const options *o, open_what w)
 {
     *m = (open_model){ .info = PESC_INIT(pesc_model_info) };
@@ -133,6 +141,8 @@ static pesc_status open_with(open_model *m, const options *o, open_what w)
         load.compute_dtype = "auto";
     TRY(pesc_model_open(&m->model, m->device, w.path, &load));
     TRY(pesc_model_describe(m->model, &m->info));
+    if (o->draft)
+        TRY(open_draft(m, o->draft, load));
     progress_clear();
     return PESC_OK;
 }
@@ -203,16 +213,6 @@ pesc_status open_for_training(open_model *m, const options *o, const pesc_train_
         model = path;
     }
     return open_with(m, o, (open_what){ model, &load, all });
-}
-
-pesc_status open_draft(open_model *m, const options *o, pesc_session *s)
-{
-    pesc_load_options load = o->load; /* the LoRA and patches are of the model */
-    if (!o->draft)
-        return PESC_OK;
-    load.lora = load.patch = load.base = NULL;
-    TRY(pesc_model_open(&m->draft, m->device, o->draft, &load));
-    return pesc_session_draft(s, m->draft);
 }
 
 void open_free(open_model *m)

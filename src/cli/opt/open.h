@@ -7,14 +7,14 @@
 typedef struct open_model {
     pesc_device *device;
     pesc_model *model;
-    pesc_model *draft; /* see open_draft(); NULL: none */
+    pesc_model *draft; /* of --draft; NULL: none */
     pesc_model_info info;
 } open_model;
 
 /* --checkpoint: each model of the options that is a run becomes its checkpoint. */
 pesc_status open_checkpoints(options *o);
 
-/* Closed by open_free even when it failed. */
+/* With the draft model that is asked for. Closed by open_free even when it failed. */
 pesc_status open_from(open_model *m, const options *o);
 /* The same with a device that works with other processes; NULL: it works alone. */
 pesc_status open_among(open_model *m, const options *o, pesc_comm *all);
@@ -29,8 +29,6 @@ pesc_status open_device(pesc_device **out, const options *o);
 /* The same for a model that is going to be trained. */
 pesc_status open_for_training(open_model *m, const options *o, const pesc_train_options *p,
                               pesc_comm *all);
-/* The model of --draft, if it is given, guesses for the session. */
-pesc_status open_draft(open_model *m, const options *o, pesc_session *s);
 void open_free(open_model *m);
 
 /* The sampling of the options; what they do not give is the model's. */

@@ -223,7 +223,7 @@ enum { OPT_OWN = 10 };
       "the answer is a text of this grammar, in GBNF as llama.cpp has it; - is standard input")    \
     X(TEXT, regex, NONE, NAMED("TEXT"), 0, SAMPLING, "generate",                                   \
       "the whole answer matches this regular expression")                                          \
-    X(TEXT, draft, NONE, NAMED("MODEL"), 0, MODEL, "generate chat",                                \
+    X(TEXT, draft, NONE, NAMED("MODEL"), 0, MODEL, "generate chat serve eval",                                \
       "a smaller model with the same vocabulary that guesses tokens, which are checked together: " \
       "the answer is the same and comes sooner where it is often right; on a CPU")                 \
     X(TEXT, gpu, NONE, NAMED("NAME"), 0, MACHINE, "plan",                                          \
