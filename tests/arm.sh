@@ -6,6 +6,7 @@ set -u
 cd "$(dirname "$0")/.."
 BUILD=${BUILD:-build}
 RUN="qemu-aarch64 -L $BUILD/arm/sysroot"
+export PESC_TEST_EMULATED=1 # tests allow their work more time
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 

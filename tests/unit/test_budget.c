@@ -4,6 +4,7 @@
 #include "base/str.h"
 #include "support/check.h"
 #include "support/files.h"
+#include "support/slower.h"
 #include "tokenizer/budget.h"
 #include "tokenizer/tokenizer.h"
 
@@ -112,12 +113,6 @@ static void long_literals_are_refused(void **state)
     str_free(&json);
 }
 
-#ifdef __SANITIZE_THREAD__
-enum { MOST_SECONDS = 60 };
-#else
-enum { MOST_SECONDS = 2 };
-#endif
-
 /* Patterns that backtrack or scan without end, on 20 KB: all of it ends in seconds. */
 static void regular_expressions(void **state)
 {
@@ -148,7 +143,7 @@ static void regular_expressions(void **state)
         must(tokenizer_open_file(&t, files_put("t.json", json.p, json.n)));
         pesc_status s = tokenizer_encode(t, text, rows[i].n, 0, &ids);
         double seconds = (double)(clock() - begin) / CLOCKS_PER_SEC;
-        if (s != (rows[i].refused ? PESC_UNSUPPORTED : PESC_OK) || seconds > MOST_SECONDS)
+        if (s != (rows[i].refused ? PESC_UNSUPPORTED : PESC_OK) || seconds > 2 * slower())
             fail_msg("%s: %s after %.1f s", rows[i].pattern, pesc_status_text(s), seconds);
         if (rows[i].refused)
             assert_non_null(strstr(pesc_last_error(), "takes too many steps"));

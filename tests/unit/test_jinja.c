@@ -8,6 +8,7 @@
 #include "base/mem.h"
 #include "base/str.h"
 #include "support/check.h"
+#include "support/slower.h"
 
 #include <stdio.h>
 
@@ -187,13 +188,8 @@ static double seconds_of(const char *call)
 
 static void expect_quick(const char *call)
 {
-#ifdef __SANITIZE_ADDRESS__
-    const double most = 5;
-#else
-    const double most = 1;
-#endif
     double seconds = seconds_of(call);
-    if (seconds > most)
+    if (seconds > slower())
         fail_msg("%s takes %.1f seconds", call, seconds);
 }
 
