@@ -28,8 +28,8 @@ struct sampler {
     float *logits;              /* [vocab + LANES] with penalties and terms */
     unsigned char *was;         /* [vocab] whether a token was seen, for the penalty */
     uint16_t *bucket_of;        /* [vocab + LANES] */
-    int32_t count[BUCKETS + 1]; /* tokens of a bucket; of the last one the deeper ones */
-    double mass[BUCKETS + 1];   /* their weights; the largest weight of all is 1 */
+    int32_t count[BUCKETS + 1]; /* tokens of a bucket; the last one has some of the deeper ones, */
+    double mass[BUCKETS + 1];   /* and their weights, which are not used. The largest is 1. */
     double first[BUCKETS];      /* the weight at which a bucket begins */
     choice *choices; /* [vocab] of the bucket that was opened last, the likeliest first */
     double *weights; /* [vocab] theirs */
@@ -162,12 +162,13 @@ static int32_t likeliest(const sampler *s)
  * draw ends need to be sorted. */
 
 /* Buckets of LANES tokens, and by what part of the weight at which its bucket begins a token is
- * lighter: e^-x for x below DEPTH / BUCKETS, to the third power, which leaves less than 3e-9. */
-static void find_buckets(const float *restrict logits, float best, float scale,
+ * lighter: e^-x for x below DEPTH / BUCKETS, to the third power, which leaves less than 3e-9.
+ * False: all are too deep, as where a grammar excludes them. */
+static bool find_buckets(const float *restrict logits, float best, float scale,
                          int32_t *restrict bucket, float *restrict part)
 {
     const float deepest = DEPTH, wide = deepest / BUCKETS, narrow = 1 / wide;
-    int32_t most, bits;
+    int32_t most, bits, some = 0;
     memcpy(&most, &deepest, sizeof most);
     for (int k = 0; k < LANES; k++) {
         float depth = (best - logits[k]) * scale;
@@ -175,9 +176,11 @@ static void find_buckets(const float *restrict logits, float best, float scale,
         bits = bits < most ? bits : most;
         memcpy(&depth, &bits, sizeof depth);
         bucket[k] = (int32_t)(depth * narrow);
+        some |= BUCKETS - bucket[k];
         float x = depth - (float)bucket[k] * wide;
         part[k] = 1 - x * (1 - x * (0.5f - x * (1.0f / 6)));
     }
+    return some != 0;
 }
 
 static void fill_buckets(sampler *s, float best)
@@ -187,8 +190,10 @@ static void fill_buckets(sampler *s, float best)
     for (int32_t i = 0; i < s->vocab; i += LANES) {
         int32_t bucket[LANES], n = s->vocab - i < LANES ? s->vocab - i : LANES;
         float part[LANES];
-        find_buckets(s->logits + i, best, s->scale, bucket, part);
-        for (int k = 0; k < n; k++) {
+        bool some = find_buckets(s->logits + i, best, s->scale, bucket, part);
+        for (int k = 0; !some && k < LANES; k++)
+            s->bucket_of[i + k] = BUCKETS;
+        for (int k = 0; some && k < n; k++) {
             s->bucket_of[i + k] = (uint16_t)bucket[k];
             s->count[bucket[k]]++;
             s->mass[bucket[k]] += (double)part[k];
