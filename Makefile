@@ -257,8 +257,9 @@ bench-kernels: $(STUDIES) ## check and time the CUDA kernels one by one, on a GP
 bench-cuda: $(addprefix $(BUILD)/bench/,cuda shape idle) $(STUDIES) $(BUILD)/pesc $(CUDA_SO) ## time kernels, training steps and decoding on a GPU, beside PyTorch
 	@LD_LIBRARY_PATH=$(BUILD) python3 bench/performance.py run cuda --build $(BUILD)
 
-performance: $(BENCH) $(BUILD)/pesc $(if $(CUDA_SO),$(STUDIES)) ## measure this machine and fill docs/performance.md (20 minutes; peers need torch, llama-cpp-python)
+performance: $(BENCH) $(BUILD)/pesc $(if $(CUDA_SO),$(STUDIES)) ## measure this machine and fill docs/performance.md (hours; peers need torch, llama-cpp-python, gguf)
 	@python3 bench/performance.py run cpu --build $(BUILD)
+	@python3 bench/peers.py --pesc $(BUILD)/pesc --files $(BUILD)/peers --out bench/results/peers.json
 	@if nvidia-smi >/dev/null 2>&1; then LD_LIBRARY_PATH=$(BUILD) python3 bench/performance.py run cuda --build $(BUILD); fi
 	@python3 bench/performance.py page
 

@@ -18,6 +18,8 @@ import re
 import subprocess
 import sys
 
+import peers as peers_cpu
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs/performance.md"
 RESULTS = ROOT / "bench/results"
@@ -28,10 +30,7 @@ WORK, STEP_TOKENS = {"135m.json": 118, "135m-pesc.json": 640}, 1024
 
 COMMANDS = {
     "cpu": {
-        "inference": "python3 bench/peers.py --pesc {build}/pesc --rounds 3",
-        "training": "python3 bench/peers.py --pesc {build}/pesc --rounds 2 --train",
-        "streams": "python3 bench/peers.py --pesc {build}/pesc --streams 32 --prompt 16 --decode 16 --rounds 2",
-        "long": "python3 bench/peers.py --pesc {build}/pesc --prompt 8192 --decode 32 --rounds 1 --only pesc,llama.cpp",
+        "training": "python3 bench/peers_train.py --pesc {build}/pesc --rounds 2",
         "products": "{build}/bench/matmul 1",
         "limits": [f"{{build}}/bench/shape {what} device=cpu:{threads} base={dtype} compute={dtype}"
                    for what in ("bench/shapes/135m.json prefill=512", PESC_STEP)
@@ -190,8 +189,7 @@ def peers(pairs):
     return table(["PyTorch", "tokens/s", "ms a step", "GiB"], [[n, number(t), ms, g] for n, t, ms, g in rows])
 
 
-SPECIAL = {"cuda.steps": steps, "cuda.decode": decode, "cuda.prefill": prefill, "cuda.peers": peers, "cpu.inference": markdown,
-           "cpu.training": markdown, "cpu.streams": markdown, "cpu.long": markdown, "cpu.data": markdown}
+SPECIAL = {"cuda.steps": steps, "cuda.decode": decode, "cuda.prefill": prefill, "cuda.peers": peers, "cpu.training": markdown, "cpu.data": markdown}
 
 
 def fill(text):
@@ -200,16 +198,18 @@ def fill(text):
     special = {"cpu.limits": lambda pairs: limits(pairs, found["cpu"]["outputs"]), **SPECIAL}
 
     def block(match):
-        device, name = match[1].split(".")
+        device, name = match[1].split(".", 1)
         if device not in found:
             body = "Not measured."
         elif name == "about":
             body = about(found[device])
+        elif device == "peers":
+            body = peers_cpu.table(found[device], name)
         else:
             pairs = found[device]["outputs"].get(name)
             body = special.get(match[1], verbatim)(pairs) if pairs else "Not measured."
         return f"<!-- table {match[1]} -->\n{body}\n<!-- end -->"
-    return re.sub(r"<!-- table ([a-z_.]+) -->\n.*?<!-- end -->", block, text, flags=re.S)
+    return re.sub(r"<!-- table ([\w.]+) -->\n.*?<!-- end -->", block, text, flags=re.S)
 
 
 # ---- figures that texts quote

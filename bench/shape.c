@@ -1,16 +1,18 @@
 /* bench/shape: training steps, prefill and decode of a model of which only the shape matters: its
  * weights are generated on the device, so that 34 billion of them take seconds to start and no
- * disk. shape CONFIG.json [device=cuda:0] [base=nf4|bf16|f32] [compute=bf16|f32] [seqs=4]
- * [tokens=2048] [micro=8192] [keep=-1] [memory=0] [steps=4] [lora=64] [dropout=0] [moments=8|32]
- * [grads=bf16|fp8] [paged=0] [decode=0] [prefill=0] [piece=0] [past=0] [batch=1] [context=0]
- * [host=0] [profile=0] keep: layers that keep their activations, -1 as many as fit; memory: GiB
- * that may be used, 0 all of the device; dropout: percent, of LoRA and adapters; paged: moments in
- * host memory; decode: decode this many tokens instead of training; prefill: forwards of prompts of
- * this many tokens instead; piece: forwards of this many tokens of a prompt after `past` others,
- * and a token of each of `batch` sequences; context: tokens that the page table of a sequence has
- * room for, as a server's has, at least those that are used; host: the layers are in the host's
- * memory, training alone; profile: also print where the time of a step goes, with a synchronisation
- * after each op. */
+ * disk. Or of a model that is opened as pesc opens it, its GGUF file for example. shape
+ * CONFIG.json|MODEL [device=cuda:0] [base=nf4|bf16|f32] [compute=bf16|f32] [seqs=4] [tokens=2048]
+ * [micro=8192] [keep=-1] [memory=0] [steps=4] [lora=64] [dropout=0] [moments=8|32] [grads=bf16|fp8]
+ * [paged=0] [decode=0] [prefill=0] [piece=0] [past=0] [batch=1] [context=0] [host=0]
+ * [profile=0] keep:
+ * layers that keep their activations, -1 as many as fit; memory: GiB that may be used, 0 all of the
+ * device; dropout: percent, of LoRA and adapters; paged: moments in host memory; decode: decode
+ * this many tokens instead of training; prefill: forwards of prompts of this many tokens instead;
+ * piece: forwards of this many tokens of a prompt after `past` others, and a token of each of
+ * `batch` sequences; context: tokens that the page table of a sequence has room for, as a server's
+ * has, at least those that are used; host: the layers are in the host's memory, training alone;
+ * profile: also print where the time of a step goes, with a
+ * synchronisation after each op. */
 #include "arch/bind.h"
 #include "arch/shape.h"
 #include "attach/layer_stream.h"
@@ -183,8 +185,9 @@ static dtype dtype_named(const char *name)
     exit(2);
 }
 
-static void open_model(pesc_model *m, device *dev, const char *file, dtype base)
+static pesc_model *make_model(device *dev, const char *file, dtype base)
 {
+    static pesc_model made, *m = &made;
     static const memory_need need = { "the model", "base nf4 needs less" };
     static hfdir dir;
     json_t *json;
@@ -218,6 +221,25 @@ static void open_model(pesc_model *m, device *dev, const char *file, dtype base)
     fill(&k, m);
     dev->op->free(dev, k.normal);
     dev->op->free(dev, k.one);
+    return m;
+}
+
+static const char *base_name; /* how weights are held */
+
+/* A config.json alone is a shape; every other path is a model. */
+static pesc_model *open_model(device *dev, const char *path)
+{
+    const char *end = strrchr(path, '.');
+    bool shape = end && strcmp(end, ".json") == 0;
+    pesc_load_options o = pesc_load_defaults();
+    pesc_model *m;
+    base_name = text_of("base", shape ? "nf4" : "stored");
+    if (shape)
+        return make_model(dev, path, dtype_named(base_name));
+    o.compute_dtype = text_of("compute", "bf16");
+    o.base_dtype = text_of("base", o.base_dtype);
+    must(pesc_model_open(&m, dev, path, &o));
+    return m;
 }
 
 static double gib(double bytes)
@@ -385,9 +407,9 @@ static void train(pesc_model *m, const char *name)
     printf("%s: %d x %d tokens a step, base %s, moments %d bit, %d of %d layers kept, %d partly: "
            "%.0f tokens/s (best step %.0f), %.1f ms a step (first %.0f), %.2f GiB, loss %.3f, "
            "gradient %.3g\n",
-           name, t.seqs, t.tokens, text_of("base", "nf4"), t.options.eight_bit ? 8 : 32,
-           t.keep.all + 1, m->shape.cfg.n_layers, t.keep.partial, n / each, n / best, each * 1e3,
-           first * 1e3, used_gib(m->dev), last.ce, last.norm);
+           name, t.seqs, t.tokens, base_name, t.options.eight_bit ? 8 : 32, t.keep.all + 1,
+           m->shape.cfg.n_layers, t.keep.partial, n / each, n / best, each * 1e3, first * 1e3,
+           used_gib(m->dev), last.ce, last.norm);
     printf(
         "  trained %.1f M, model %.2f GiB, weights and moments %.2f GiB, activations %.2f GiB\n",
         (double)t.ps->n / 1e6, gib((double)m->memory_bytes),
@@ -485,8 +507,8 @@ static void decode(inference *f, int steps)
     printf(
         "%s: decode of %d, base %s: %.2f ms a token, %.1f tokens/s; prompt of %d x %d in %.1f ms; "
         "weights %.2f GiB a step, read at %.2f TB/s\n",
-        f->name, batch, text_of("base", "nf4"), took * 1e3, batch / took, batch, prompt,
-        first * 1e3, gib(bytes), bytes / took / 1e12);
+        f->name, batch, base_name, took * 1e3, batch / took, batch, prompt, first * 1e3, gib(bytes),
+        bytes / took / 1e12);
 }
 
 /* The same prompts again and again. The first is cold: kernels are loaded, cuBLASLt chooses. */
@@ -508,7 +530,7 @@ static void prefill(inference *f, int prompt)
         meter_print(&wrapped);
     double took = sum / (wrapped.on ? TIMES - 2 : TIMES - 1);
     printf("%s: prefill of %d x %d, base %s: %.2f ms (best %.2f, first %.1f), %.0f tokens/s\n",
-           f->name, f->batch, prompt, text_of("base", "nf4"), took * 1e3, best * 1e3, first * 1e3,
+           f->name, f->batch, prompt, base_name, took * 1e3, best * 1e3, first * 1e3,
            f->batch * prompt / took);
 }
 
@@ -540,16 +562,15 @@ static void mixed(inference *f, int piece, int past)
     if (wrapped.n)
         meter_print(&wrapped);
     printf("%s: %d sequences of %d and a piece of %d after %d, base %s: %.2f ms (best %.2f)\n",
-           f->name, n - 1, before, piece, past, text_of("base", "nf4"),
+           f->name, n - 1, before, piece, past, base_name,
            sum / (wrapped.on ? TIMES - 3 : TIMES - 2) * 1e3, best * 1e3);
 }
 
 int main(int argc, char **argv)
 {
-    static pesc_model m;
     device *dev;
     if (argc < 2) {
-        fprintf(stderr, "shape: give a config.json\n");
+        fprintf(stderr, "shape: give a config.json or a model\n");
         return 2;
     }
     options = argv + 2;
@@ -560,10 +581,10 @@ int main(int argc, char **argv)
     if (number_of("profile", 0))
         dev = meter_open(&wrapped, dev);
     double began = now();
-    open_model(&m, dev, argv[1], dtype_named(text_of("base", "nf4")));
+    pesc_model *m = open_model(dev, argv[1]);
     const char *slash = strrchr(argv[1], '/'), *name = slash ? slash + 1 : argv[1];
     printf("%s on %s, made in %.1f s\n", name, dev->name, now() - began);
-    inference f = { .m = &m, .name = name, .batch = number_of("batch", 1) };
+    inference f = { .m = m, .name = name, .batch = number_of("batch", 1) };
     if (number_of("decode", 0))
         decode(&f, number_of("decode", 0));
     else if (number_of("piece", 0))
@@ -571,7 +592,7 @@ int main(int argc, char **argv)
     else if (number_of("prefill", 0))
         prefill(&f, number_of("prefill", 0));
     else
-        train(&m, name);
+        train(m, name);
     dev->op->close(dev);
     return 0;
 }
