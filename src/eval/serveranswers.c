@@ -38,7 +38,8 @@ typedef struct asked {
 typedef struct echo {
     const json_t *values, *tops; /* arrays */
     const json_t *content;       /* else: an array of objects */
-    size_t n;
+    size_t n;                    /* tokens of the prompt */
+    size_t there;                /* in the arrays, with what was generated */
 } echo;
 
 static bool find_echo(const json_t *answer, echo *out)
@@ -51,8 +52,8 @@ static bool find_echo(const json_t *answer, echo *out)
                    .tops = json_object_get(all, "top_logprobs"),
                    .content = json_object_get(all, "content"),
                    .n = n > 0 ? (size_t)n : 0 };
-    size_t there = json_array_size(out->values ? out->values : out->content);
-    return n > 0 && there >= out->n;
+    out->there = json_array_size(out->values ? out->values : out->content);
+    return n > 0 && out->there >= out->n;
 }
 
 /* NAN: it has none, as the first token of a text. */
@@ -116,6 +117,15 @@ static pesc_status no_logprobs(const serveranswers *a, const char *why)
                 webclient_address(a->server.web), why[0] ? ": " : "", why);
 }
 
+/* Whether each token of the prompt that is counted is echoed: llama-cpp-python leaves BOS out, and
+ * then it is not certain which token a figure is of. */
+static bool is_whole(const json_t *answer, const echo *e)
+{
+    const json_t *made = json_object_get(json_object_get(answer, "usage"), "completion_tokens");
+    return json_is_integer(made) ? e->there == e->n + (size_t)json_integer_value(made)
+                                 : e->there <= e->n + 1;
+}
+
 /* Asked before anything else, so that hours of work are not lost. */
 static pesc_status probe_logprobs(const serveranswers *a)
 {
@@ -126,7 +136,8 @@ static pesc_status probe_logprobs(const serveranswers *a)
     json_t *body = echo_body(a, "one two three", true);
     pesc_status s = body ? webclient_ask(a->server.web, completions, body, &answer)
                          : fail_nomem("a request", 0);
-    if (s == PESC_OK && (!find_echo(answer, &e) || !score_of(&e, e.n - 1, &score)))
+    if (s == PESC_OK &&
+        (!find_echo(answer, &e) || !is_whole(answer, &e) || !score_of(&e, e.n - 1, &score)))
         s = no_logprobs(a, "");
     else if (s != PESC_OK && s != PESC_NOMEM) {
         snprintf(why, sizeof why, "%s", pesc_last_error());

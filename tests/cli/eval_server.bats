@@ -24,6 +24,7 @@ eval_of() { # function [model]
 @test "eval of a server: of several models one is named" { eval_of models_are_told_apart; }
 @test "eval of a server: multiple choice needs log-probabilities" { eval_of choices_need_logprobs; }
 @test "eval of a server: log-probabilities as llama.cpp writes them" { eval_of llama_cpp_shape; }
+@test "eval of a server: an echo without BOS is refused" { eval_of echoes_without_bos; }
 @test "eval of a server: options of models that are opened are refused" { eval_of options_of_models_are_refused; }
 @test "eval of a server: calls of tools" { eval_of calls_of_tools; }
 @test "judge: both orders, verdicts in the samples, unreadable ones" { eval_of judges_in_both_orders; }

@@ -54,7 +54,7 @@ class Stub:
     """A server that answers as `script(path, body, number)` says: (status, object or bytes, headers), or None: it closes the connection."""
 
     def __init__(self, script):
-        self.asked, self.keys, self.now, self.most, self.lock = [], [], 0, 0, threading.Lock()
+        self.asked, self.keys, self.times, self.now, self.most, self.lock = [], [], [], 0, 0, threading.Lock()
         stub = self
 
         class Handler(http.server.BaseHTTPRequestHandler):
@@ -65,6 +65,7 @@ class Stub:
                 with stub.lock:
                     number = len(stub.asked)
                     stub.asked.append((self.path, body))
+                    stub.times.append(time.monotonic())
                     stub.keys.append(self.headers.get("Authorization"))
                     stub.now += 1
                     stub.most = max(stub.most, stub.now)
@@ -122,7 +123,7 @@ def text_answer(text):
 
 
 def plain(path, body, number):
-    return MODELS if body is None else text_answer(" 3 word 7 more")
+    return MODELS if body is None else text_answer(" 3 word STOP more 7 still")
 
 
 # ---- the functions
@@ -220,12 +221,12 @@ def goes_on_where_it_was():
 def asks_again():
     """A busy, broken or lost server is asked again, after the time that it names."""
     for first in (429, {}, {"Retry-After": "1"}), (500, {}, {}), (503, {}, {}), None:
-        began = time.monotonic()
         with Stub(lambda path, body, number, first=first: MODELS if body is None else first if number == 2 else text_answer(" 3")) as s:
             fine(s.url, "--tasks", task_file("tell.json", TEXT), "--limit", "1")
             assert len(s.of("/v1/completions")) == 1 + 2, (first, s.asked)
-        waited = time.monotonic() - began
-        assert waited >= (1 if first and "Retry-After" in first[2] else 0.4), (first, waited)
+            waited = s.times[3] - s.times[2]
+        if first:  # libcurl itself asks again at once where a connection that was kept is closed
+            assert waited >= (0.95 if "Retry-After" in first[2] else 0.4), (first, waited)
 
 
 def says_what_is_wrong():
@@ -286,6 +287,24 @@ def choices_need_logprobs():
     with Stub(plain) as s:
         r = pesc(s.url, "--chat", "--tasks", tasks)
         assert r.returncode == 2 and r.stderr.startswith("pesc: --chat: a server does not say how likely"), r
+
+
+def echoes_without_bos():
+    """llama-cpp-python counts BOS among the tokens of a prompt and leaves it out of the echo: which figure is of which token is not certain."""
+    for left_out, code in (0, 0), (1, 3):
+        def script(path, body, number, left_out=left_out):
+            if body is None:
+                return MODELS
+            values = [None] + [-len(w) / 8 for w in body["prompt"].split(" ")] + [-0.5]
+            values = values[left_out:]
+            return (200, {"choices": [{"text": body["prompt"], "logprobs": {"token_logprobs": values, "top_logprobs": [{} for _ in values]}}],
+                          "usage": {"prompt_tokens": len(body["prompt"].split(" ")) + 1, "completion_tokens": 1}}, {})
+        with Stub(script) as s:
+            r = pesc(s.url, "--tasks", task_file("pick.json", CHOICE), "-o", str(WORK / f"echo{left_out}"))
+            assert r.returncode == code and (code == 0 or "gives no log-probabilities of a prompt" in r.stderr), (left_out, r)
+        for line, row in zip(samples(WORK / f"echo{left_out}", "pick") if code == 0 else [], CHOICE["rows"]):
+            for (logprob, _), choice in zip(line["resps"], row["choices"]):
+                assert abs(logprob + len(choice.replace(" ", "")) / 8) < 1e-9, (left_out, line, choice)
 
 
 def llama_cpp_shape():

@@ -60,6 +60,7 @@ static pesc_load_options load;
 static pesc_run_info run;
 static pesc_sample_options sample;
 static pesc_train_options train;
+/* clang-format off */
 /* X(call, argument that is missing) */
 #define MISSING(X)                                                                                 \
     X(pesc_device_open(NULL, "cpu"), "out")                                                        \
@@ -387,7 +388,6 @@ static const pesc_lines no_curve = { .size = sizeof no_curve, .series = &no_poin
     X(pesc_comm_rank(NULL) + pesc_comm_local_rank(NULL) == 0 && pesc_comm_size(NULL) == 1)
 
 /* X(a call that does nothing) */
-/* clang-format off */
 #define NOTHING(X)                                                                                 \
     X(pesc_device_close(NULL)) X(pesc_comm_close(NULL, NULL)) X(pesc_model_close(NULL))            \
     X(pesc_tokenizer_close(NULL)) X(pesc_session_close(NULL)) X(pesc_grammar_close(NULL))          \
