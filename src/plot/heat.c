@@ -24,6 +24,7 @@ typedef struct layout {
     size_t across, down;              /* panels */
     double width, height;
     double max;
+    bool counts; /* cells are whole numbers */
 } layout;
 
 static double within(double v, double lo, double hi)
@@ -88,11 +89,21 @@ static double largest(const pesc_heat *p)
     return most;
 }
 
+/* Counts: whole numbers, some above 1. */
+static bool are_counts(const pesc_heat *p)
+{
+    for (size_t i = 0; i < p->n_panels * p->rows * p->cols; i++)
+        if (isfinite(p->cells[i]) && p->cells[i] != floor(p->cells[i]))
+            return false;
+    return largest(p) > 1 && largest(p) < 1e6;
+}
+
 static layout plan(canvas *v, const pesc_heat *p)
 {
     layout l = { .max = p->max > 0 && isfinite(p->max) ? p->max : largest(p) };
     double beside = (double)(p->n_panels < 3 ? p->n_panels : 3);
     double room = (WIDE - GAP * (beside - 1)) / beside;
+    l.counts = are_counts(p);
     l.cell_w = within(floor(room / (double)p->cols), 5, 40);
     l.cell_h = within(floor(TALL / (double)p->rows), 5, 26);
     l.panel_w = l.cell_w * (double)p->cols;
@@ -134,7 +145,8 @@ static void cell(canvas *v, const layout *l, double x, double y, double value)
     canvas_box(v, x, y, l->cell_w - 1, l->cell_h - 1);
     if (l->cell_w < 32 || l->cell_h < 14)
         return;
-    snprintf(text, sizeof text, fabs(value) < 9.995 ? "%.2f" : "%.3g", value);
+    const char *how = l->counts ? "%.0f" : fabs(value) < 9.995 ? "%.2f" : "%.3g";
+    snprintf(text, sizeof text, how, value);
     canvas_ink_set(v, part > 0.55 ? (colour){ 1, 1, 1 } : canvas_ink);
     canvas_text(v, x + (l->cell_w - 1) / 2, y + l->cell_h / 2 + 3.5, ALIGN_MIDDLE, canvas_small,
                 text);
