@@ -70,7 +70,9 @@
     X(CHOICE, compute_dtype, NONE, ONE_OF("f32|bf16"), 0, MODEL, "cost",                           \
       "dtype of activations and KV cache; f32 if absent")                                          \
     X(TEXT, base, NONE, NAMED("DIR"), PATH, MODEL, "cost",                                         \
-      "directory of the base of a run, where it is not at the recorded path")
+      "directory of the base of a run, where it is not at the recorded path")                      \
+    X(TEXT, experts_from, NONE, NAMED("FILE"), PATH, METHOD, "cost",                               \
+      "methods lora and qlora: the experts that get LoRA (expert_cfg.json)")
 
 /* clang-format on */
 #endif

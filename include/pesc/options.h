@@ -337,7 +337,14 @@
       "takes from one with more")                                                                  \
     X(REAL, router_z_coef, "0", RANGE(0, 1e6), DECIDES, METHOD, PESC_TUNING,                       \
       "weight of the z-loss, the mean of logsumexp(logits)^2 of the routers, which keeps their "   \
-      "logits small")
+      "logits small")                                                                              \
+    X(TEXT, experts_from, NONE, NAMED("FILE"), PATH, METHOD, PESC_TUNING,                          \
+      "methods lora and qlora: LoRA on the experts alone that FILE chooses (expert_cfg.json of "   \
+      "pesc esft select), and on what else it says trains")                                                  \
+    X(WORDS, domain_experts, NONE, NAMED("NAME=FILE,..."), 0, METHOD, PESC_TUNING,                 \
+      "methods esft, lora and qlora: the records of each domain (their field \"domain\", or the name of "  \
+      "their file) train only the experts that its FILE chooses, instead of experts_config or "    \
+      "experts_from for all")
 
 /* ---- pesc_eval_options: loss and exact answers ---- */
 

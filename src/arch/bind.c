@@ -316,15 +316,16 @@ static void layout_lora_a(model_shape *m, const bind_source *src, arena *mem)
     }
 }
 
-/* The first expert takes the stacks of all. */
+/* The first expert that has one takes the stacks of all. */
 static void layout_lora(model_shape *m, const bind_source *src, arena *mem, size_t i)
 {
     const weight *a = src->lora->loras[i].a, *b = src->lora->loras[i].b;
     lora *to = &m->loras[i];
-    const int64_t n = m->cfg.moe.topk.n_experts;
     if (!to->stack) {
         to->b = tensor_take2(mem, holding_of_lora(&src->how, b), b->ne[0], b->ne[1]);
-    } else if (to->expert == 0) {
+    } else if (expert_list_at(&to->stack->own, to->expert) == 0) {
+        const expert_list *own = &to->stack->own;
+        const int64_t n = own->ids ? own->n : m->cfg.moe.topk.n_experts;
         to->stack->a = tensor_take3(mem, holding_of_lora(&src->how, a), n, a->ne[0], a->ne[1]);
         to->stack->b = tensor_take3(mem, holding_of_lora(&src->how, b), n, b->ne[0], b->ne[1]);
     }
@@ -343,8 +344,9 @@ void bind_layout(model_shape *m, const bind_source *src, bind_memory *memory)
     for (size_t i = 0; i < m->n_loras; i++) {
         lora *l = &m->loras[i];
         if (l->stack) {
-            l->a = expert_part(&l->stack->a, l->expert);
-            l->b = expert_part(&l->stack->b, l->expert);
+            const int32_t at = expert_list_at(&l->stack->own, l->expert);
+            l->a = expert_part(&l->stack->a, at);
+            l->b = expert_part(&l->stack->b, at);
         }
     }
 }
@@ -372,6 +374,29 @@ static lora_name *lora_of(lora_name *names, size_t n, const slot *s)
     return bsearch(&(lora_name){ .lora = &key }, names, n, sizeof *names, by_module);
 }
 
+/* Adds an expert to the list of its stack: they come in ascending order, stack by stack. */
+static void list_expert(model_shape *m, const lora *of)
+{
+    lora_stack *to = of->stack;
+    if (!to->own.ids) {
+        size_t used = 0;
+        for (size_t i = 0; i < m->n_loras; i++)
+            used += m->loras[i].stack && m->loras[i].stack != to;
+        to->own.ids = m->lora_experts + used;
+    }
+    m->lora_experts[to->own.ids - m->lora_experts + to->own.n++] = of->expert;
+}
+
+/* A list of all experts need not be one. */
+static void drop_whole_lists(model_shape *m)
+{
+    for (size_t i = 0; i < m->n_loras; i++) {
+        lora_stack *s = m->loras[i].stack;
+        if (s && s->own.n == m->cfg.moe.topk.n_experts)
+            s->own = (expert_list){ 0 };
+    }
+}
+
 static void attach(model_shape *m, const bind_source *src, const slot *s, const peft_lora *l)
 {
     lora *of = &m->loras[l - src->lora->loras];
@@ -383,15 +408,16 @@ static void attach(model_shape *m, const bind_source *src, const slot *s, const 
         of->stack = bind_lora_stack(&m->w, s);
         of->stack->scale = l->scale;
         of->expert = s->expert;
+        list_expert(m, of);
         m->expert_rank = rank > m->expert_rank ? rank : m->expert_rank;
     }
     m->lora_rank = rank > m->lora_rank ? rank : m->lora_rank;
 }
 
-/* Whether the LoRA of an expert, or NULL, is as that of the layer's first. */
+/* Whether the LoRA of an expert, or NULL, is as that of the stack's first. */
 static bool even(const peft_lora *l, const peft_lora *first)
 {
-    return l && first ? l->a->ne[0] == first->a->ne[0] && l->scale == first->scale : l == first;
+    return !l || (l->a->ne[0] == first->a->ne[0] && l->scale == first->scale);
 }
 
 static pesc_status attach_all(model_shape *m, const bind_source *src, lora_name *names, size_t n)
@@ -406,7 +432,7 @@ static pesc_status attach_all(model_shape *m, const bind_source *src, lora_name 
         bool expert = bind_lora_stack(&m->w, &s) != NULL;
         lora_name *found = s.rule->flags & RULE_LINEAR || expert ? lora_of(names, n, &s) : NULL;
         const peft_lora *l = found ? found->lora : NULL;
-        first = expert && s.expert == 0 ? l : first;
+        first = s.expert <= 0 || !first ? l : first;
         if (expert && !even(l, first))
             add_misfit(&uneven, s.name, "");
         if (!l)
@@ -426,8 +452,8 @@ static pesc_status attach_all(model_shape *m, const bind_source *src, lora_name 
     if (s == PESC_OK && uneven.n)
         s = fail(
             PESC_UNSUPPORTED,
-            "%s: the experts of a layer differ in their LoRA, or some have none: %zu of them,%s; "
-            "expected the same rank and alpha on all experts of a layer",
+            "%s: the experts of a layer differ in their LoRA: %zu of them,%s; expected the same "
+            "rank and alpha on all experts of a layer that have one",
             src->lora->dir, uneven.n, str_ok(&uneven.list) ? uneven.list.p : "");
     str_free(&uneven.list);
     return s;
@@ -440,7 +466,8 @@ pesc_status bind_loras(model_shape *m, const bind_source *src)
         return PESC_OK;
     lora_name *names = mem_zalloc(n, sizeof *names);
     m->loras = mem_zalloc(n, sizeof *m->loras);
-    if (!names || !m->loras) {
+    m->lora_experts = mem_zalloc(n, sizeof *m->lora_experts);
+    if (!names || !m->loras || !m->lora_experts) {
         mem_free(names);
         return fail_nomem("the adapter", n * sizeof *m->loras);
     }
@@ -449,6 +476,7 @@ pesc_status bind_loras(model_shape *m, const bind_source *src)
         names[i].lora = &src->lora->loras[i];
     qsort(names, n, sizeof *names, by_module);
     pesc_status s = attach_all(m, src, names, n);
+    drop_whole_lists(m);
     mem_free(names);
     return s;
 }

@@ -9,6 +9,7 @@
 #include "arch/layer_hook.h"
 #include "arch/shape.h"
 #include "chat/chat.h"
+#include "format/expertcfg.h"
 #include "format/hfdir.h"
 
 struct pesc_model {
@@ -24,6 +25,7 @@ struct pesc_model {
     size_t mixture_bytes;
     void *trained;             /* what training moved (params.h); NULL: it never was trained */
     lora *trained_loras;       /* those it attached */
+    expertcfg trained_experts; /* to these, where not to all: their stacks' lists are in it */
     struct attached *attached; /* patches and LoRA (attach/attached.h) */
     layer_hook *hook;          /* of a base of which this process has a part; NULL: it is whole */
     bool double_quant;         /* how weights are quantised, with nf4 */

@@ -40,6 +40,21 @@ static float as_activation(const model_shape *s, float x)
     return s->act_dt == DT_BF16 ? bf16_to_f32(bf16_from_f32(x)) : x;
 }
 
+int32_t expert_list_at(const expert_list *l, int32_t expert)
+{
+    int32_t low = 0, high = l->n;
+    if (!l->ids)
+        return expert;
+    while (low < high) {
+        int32_t middle = low + (high - low) / 2;
+        if (l->ids[middle] < expert)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low < l->n && l->ids[low] == expert ? low : -1;
+}
+
 float shape_embed_scale(const model_shape *s)
 {
     const config *c = &s->cfg;

@@ -39,15 +39,28 @@ typedef struct ffn {
     linear gate, up, down; /* [F,C] [F,C] [C,F] */
 } ffn;
 
-/* LoRA experts of one linear, or the LoRA of one matrix of all full experts. */
+/* The experts of a layer that a stack holds, ascending; ids NULL: all of them. */
+typedef struct expert_list {
+    const int32_t *ids; /* [n] */
+    int32_t n;
+    /* [n], of a mirror of gradients: the domains (bits) whose tokens add to an expert's; NULL: all
+     * tokens do. */
+    const uint64_t *domains;
+} expert_list;
+
+/* Where a stack holds an expert; -1: it does not. */
+int32_t expert_list_at(const expert_list *l, int32_t expert);
+
+/* LoRA experts of one linear, or the LoRA of one matrix of full experts. */
 typedef struct lora_stack {
-    tensor a, b; /* [E,R,I] [E,O,R]; absent: none */
-    float scale; /* full experts alone; a mixture of LoRA has adapter_scale */
+    tensor a, b;     /* [n,R,I] [n,O,R] of n experts; absent: none */
+    expert_list own; /* which: full experts alone, of others all */
+    float scale;     /* full experts alone; a mixture of LoRA has adapter_scale */
 } lora_stack;
 
 /* Experts of served adapters beside those of a layer (extra_experts.h), numbered after them. */
 typedef struct extra_experts {
-    tensor gate, up, down; /* like those of moe, of X experts; X 0: absent */
+    tensor gate, up, down;                /* like those of moe, of X experts; X 0: absent */
     tensor table; /* i32 [served adapters + 1, E]: the expert that a row computes with where its
                      router has chosen e; row 0 is for rows without a served adapter */
 } extra_experts;
@@ -68,9 +81,7 @@ typedef struct moe {
     tensor norm, post, ffn_post, router_scale, gate_scale;
     tensor shared_gate;         /* [1,C] f32 or absent */
     const extra_experts *extra; /* NULL: none */
-    /* Of a mirror of gradients: the experts that its stacks hold, ascending; NULL: all. */
-    const int32_t *own;
-    int32_t n_own;
+    expert_list own;            /* of a mirror of gradients: what gate, up and down hold */
 } moe;
 
 typedef struct mla {
@@ -138,6 +149,7 @@ typedef struct model_shape {
     transformer w;
     lora *loras; /* what linears and experts point to */
     size_t n_loras;
+    int32_t *lora_experts;              /* [n_loras]: what the lists of their stacks are in */
     dtype act_dt;                       /* what activations are computed in: f32 or bf16 */
     float rope_scale[CONFIG_MAX_ROPES]; /* on cos and sin (yarn's mscale) */
     float attn_scale;                   /* 1/sqrt(qk_dim), times yarn's factor where it has one */

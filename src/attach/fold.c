@@ -44,7 +44,7 @@ static void detach(pesc_model *m, const slot *s)
     lora_stack *stack = bind_lora_stack(&m->shape.w, s);
     if (!stack)
         bind_linear(&m->shape.w, s)->lora = NULL;
-    else if (s->expert + 1 == m->shape.cfg.moe.topk.n_experts)
+    else if (expert_list_at(&stack->own, s->expert) + 1 == stack->a.ne[0])
         *stack = (lora_stack){ 0 };
 }
 

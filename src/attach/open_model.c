@@ -226,7 +226,9 @@ static void release(pesc_model *m)
         m->dev->op->free(m->dev, m->trained);
     mem_free(m->shape.w.blocks);
     mem_free(m->shape.loras);
+    mem_free(m->shape.lora_experts);
     mem_free(m->trained_loras);
+    expertcfg_free(&m->trained_experts);
     chat_close(m->chat);
     pieces_close(m->pieces);
     tokenizer_close(m->tok);

@@ -29,6 +29,7 @@ void outline_close(outline *s)
     mem_free(s->shape.w.blocks);
     mem_free(s->layers);
     mem_free(s->shape.loras);
+    mem_free(s->shape.lora_experts);
     peft_close(s->lora);
     config_free(&s->shape.cfg);
     hfdir_close(s->dir);

@@ -267,7 +267,10 @@ static pesc_status to_peft(target_model *p, const pesc_export_options *o)
     pesc_status s = peft_join(adapter, &p->from.cfg, &joined);
     if (s == PESC_OK)
         s = peft_join_experts(adapter, &p->from.cfg, &stacks);
-    joined = joined || stacks.n;
+    bool filled = false;
+    if (s == PESC_OK)
+        s = peft_fill_experts(adapter, &p->from.cfg, &filled);
+    joined = joined || stacks.n || filled;
     const char *confused = peft_join_confused(adapter);
     if (s == PESC_OK && confused)
         log_notice("%s: has LoRA on the %s of experts and of other FFNs, which PEFT 0.21 takes for "

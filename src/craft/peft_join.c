@@ -104,8 +104,7 @@ static pesc_status join(peft *p, const fused_layout *l, const parts *q)
     return PESC_OK;
 }
 
-/* What is joined fits its linears, and the experts of a layer have LoRAs of one rank and scale, if
- * any. */
+/* What is joined fits its linears, and the LoRAs of a layer's experts have one rank and scale. */
 static pesc_status check_fit(const peft *p, const config *c)
 {
     const peft_lora *first = NULL;
@@ -118,13 +117,11 @@ static pesc_status check_fit(const peft *p, const config *c)
             TRY(peft_check_fit(p, own, s.ne));
         if (!expert)
             continue;
-        first = s.expert == 0 ? own : first;
-        bool even = own && first ? own->a->ne[0] == first->a->ne[0] && own->scale == first->scale
-                                 : own == first;
-        if (!even)
+        first = s.expert == 0 || !first ? own : first;
+        if (own && (own->a->ne[0] != first->a->ne[0] || own->scale != first->scale))
             return fail(PESC_UNSUPPORTED,
                         "%s: the experts of a layer differ in their LoRA, %s from the first; "
-                        "expected one rank and scale for all of them, or none",
+                        "expected one rank and scale for all of them that have one",
                         p->dir, s.name);
     }
     return PESC_OK;
@@ -171,11 +168,20 @@ static const peft_lora *of_expert(const peft *p, const fused_layout *l, int32_t 
     return find(p, &s);
 }
 
+/* The LoRA of the first expert that has one; NULL: none has. */
+static const peft_lora *first_of(const peft *p, const fused_layout *l, int32_t part)
+{
+    const peft_lora *found = NULL;
+    for (int32_t e = 0; !found && e < l->experts; e++)
+        found = of_expert(p, l, part, e);
+    return found;
+}
+
 static int64_t rank_of(const peft *p, const fused_layout *l)
 {
     int64_t rank = 0;
     for (int32_t i = 0; i < l->n_parts; i++) {
-        const peft_lora *first = of_expert(p, l, i, 0);
+        const peft_lora *first = first_of(p, l, i);
         rank += first ? first->a->ne[0] : 0;
     }
     return rank;
@@ -193,7 +199,7 @@ static found_stacks find_stacks(const peft *p, const config *c)
             int64_t rank = fused_layout_of(&l, c, r, layer) ? rank_of(p, &l) : 0;
             most = rank > most ? rank : most;
             for (int32_t i = 0; rank && i < l.n_parts && q->scale == 0; i++) {
-                const peft_lora *first = of_expert(p, &l, i, 0);
+                const peft_lora *first = first_of(p, &l, i);
                 q->scale = first ? first->scale : 0;
             }
         }
@@ -312,6 +318,53 @@ const char *peft_join_confused(const peft *p)
     return NULL;
 }
 
+/* The LoRA of the first expert that has one, of the matrix that a slot is the first expert's of. */
+static const peft_lora *first_of_stack(const peft *p, const config *c, slot s)
+{
+    const peft_lora *found = NULL;
+    for (int32_t e = 0; !found && e < c->moe.topk.n_experts; e++) {
+        slot_set_expert(&s, e);
+        found = find(p, &s);
+    }
+    return found;
+}
+
+/* like: of another expert. */
+static pesc_status add_zeros(peft *p, const slot *s, const peft_lora *like)
+{
+    const size_t n = strlen(s->name) - strlen(".weight");
+    const peft_lora from = *like; /* the list may move */
+    float *numbers;
+    char *name = weights_take(p->ws, n + 1);
+    weight *a = new_matrix(p, from.a->ne[0], from.a->ne[1], &numbers);
+    weight *b = new_matrix(p, from.b->ne[0], from.b->ne[1], &numbers);
+    peft_lora *grown = mem_grow(p->loras, p->n + 1, sizeof *grown);
+    p->loras = grown ? grown : p->loras;
+    if (!name || !a || !b || !grown)
+        return fail_nomem(p->dir, n);
+    memcpy(name, s->name, n);
+    name[n] = '\0';
+    p->loras[p->n++] = (peft_lora){ .module = name, .a = a, .b = b, .scale = from.scale };
+    return PESC_OK;
+}
+
+pesc_status peft_fill_experts(peft *p, const config *c, bool *filled)
+{
+    bool any = false;
+    *filled = false;
+    for (slot s = slot_first(); slot_next(c, &s);) {
+        if (s.expert < 0 || s.nd != 2 || !str_ends(s.name, ".weight"))
+            continue;
+        if (s.expert == 0)
+            any = first_of_stack(p, c, s) != NULL;
+        if (!any || find(p, &s))
+            continue;
+        TRY(add_zeros(p, &s, first_of_stack(p, c, s)));
+        *filled = true;
+    }
+    return PESC_OK;
+}
+
 /* ---- adapter_config.json ---- */
 
 static bool has(const json_t *list, const char *text)
@@ -337,6 +390,15 @@ static pesc_status describe_experts(const peft_stacks *q, json_t *json)
     return ok ? PESC_OK : fail_nomem("adapter_config.json", (size_t)q->n);
 }
 
+/* Whether the configuration's own rank and alpha, which hold where no pattern matches, are a
+ * LoRA's.
+ */
+static bool is_usual(const json_t *json, const peft_lora *l, double alpha)
+{
+    return json_integer_value(json_object_get(json, "r")) == l->a->ne[0] &&
+           json_number_value(json_object_get(json, "lora_alpha")) == alpha;
+}
+
 pesc_status peft_join_describe(const peft *p, const peft_stacks *stacks, json_t *json)
 {
     json_t *targets = json_array(), *ranks = json_object(), *alphas = json_object();
@@ -347,8 +409,9 @@ pesc_status peft_join_describe(const peft *p, const peft_stacks *stacks, json_t 
         double alpha = (double)l->scale * (double)l->a->ne[0];
         if (l->stacked_rank)
             continue;
-        ok = json_object_set_new(ranks, l->module, json_integer(l->a->ne[0])) == 0 &&
-             json_object_set_new(alphas, l->module, json_real(alpha)) == 0 &&
+        bool usual = !stacks->n && is_usual(json, l, alpha);
+        ok = (usual || (json_object_set_new(ranks, l->module, json_integer(l->a->ne[0])) == 0 &&
+                        json_object_set_new(alphas, l->module, json_real(alpha)) == 0)) &&
              (has(targets, last) || json_array_append_new(targets, json_string(last)) == 0);
     }
     ok = json_object_set_new(json, "target_modules", targets) == 0 && ok;

@@ -3,7 +3,7 @@
  * so that the rank is the sum of theirs.
  *
  * Experts that files hold in one tensor have one LoRA for all of them (arch/stacked_lora.h), of the
- * largest such rank: smaller ones have zeros beside them. */
+ * largest such rank: smaller ones have zeros beside them, and experts without one have zeros. */
 #ifndef PESC_CRAFT_PEFT_JOIN_H
 #define PESC_CRAFT_PEFT_JOIN_H
 
@@ -27,6 +27,10 @@ pesc_status peft_join_experts(peft *p, const config *c, peft_stacks *out);
 /* What a matrix is called that single experts and other FFNs have a LoRA on; NULL: there is none.
  * PEFT takes all of that name for those of experts. */
 const char *peft_join_confused(const peft *p);
+
+/* Gives each expert without a LoRA one of zeros, where others of its layer have one: PEFT makes one
+ * tensor of the experts of a layer. *filled says whether there was any. */
+pesc_status peft_fill_experts(peft *p, const config *c, bool *filled);
 
 /* Writes targets, ranks and alphas anew into an adapter_config.json. */
 pesc_status peft_join_describe(const peft *p, const peft_stacks *stacks, json_t *json);

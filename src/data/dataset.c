@@ -551,15 +551,20 @@ pesc_status dataset_domain(dataset *d, uint64_t index, size_t *number, const cha
     return PESC_OK;
 }
 
-pesc_status dataset_at(dataset *d, uint64_t position, const sequence **list, size_t *n)
+uint64_t dataset_record(const dataset *d, uint64_t position)
 {
-    const sequence *samples;
-    size_t n_samples;
     uint64_t count = dataset_used(d), epoch = position / count, index = position % count;
     if (d->opt.shuffle)
         index =
             shuffle_at((rng_key){ d->opt.seed, rng_stream(SHUFFLE_EPOCH, epoch, 0) }, count, index);
-    TRY(dataset_check(d, skip(d->unused, d->n_unused, index), &samples, &n_samples, n));
+    return skip(d->unused, d->n_unused, index);
+}
+
+pesc_status dataset_at(dataset *d, uint64_t position, const sequence **list, size_t *n)
+{
+    const sequence *samples;
+    size_t n_samples;
+    TRY(dataset_check(d, dataset_record(d, position), &samples, &n_samples, n));
     *list = d->list;
     return PESC_OK;
 }

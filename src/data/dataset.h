@@ -79,6 +79,9 @@ bool dataset_trains(const sequence *samples, size_t n);
  * to train on is refused and shown. */
 pesc_status dataset_at(dataset *d, uint64_t position, const sequence **list, size_t *n);
 
+/* The number of the record of a position. */
+uint64_t dataset_record(const dataset *d, uint64_t position);
+
 /* Records by number, below dataset_count(): in the order of the files, not shuffled.
  *
  * dataset_samples() gives what a record says, not cut: one sample, more of a conversation whose

@@ -7,6 +7,7 @@
 /* Where a micro-batch begins in the packer's arrays. */
 typedef struct mark {
     size_t seq, token, target;
+    int32_t group;
 } mark;
 
 struct packer {
@@ -94,18 +95,19 @@ int32_t pack_room(const packer *p)
     return full ? 0 : p->lim.max_tokens - used;
 }
 
-/* n more tokens begin no second micro-batch. */
-static bool fits(const packer *p, int32_t n)
+/* One more sequence begins no second micro-batch. */
+static bool fits(const packer *p, const pack_item *item)
 {
-    return last_seqs(p) == 0 || n <= pack_room(p);
+    return last_seqs(p) == 0 || (item->n + item->follows <= pack_room(p) &&
+                                 item->group == p->marks[p->n_marks - 1].group);
 }
 
 pesc_status pack_add(packer *p, const pack_item *item)
 {
     ASSERT(item->n > 0 && item->n_next <= item->n);
     TRY(reserve(p, (size_t)item->n));
-    if (p->n_marks == 0 || !fits(p, item->n + item->follows))
-        p->marks[p->n_marks++] = (mark){ p->n_seqs, p->n_tokens, p->n_targets };
+    if (p->n_marks == 0 || !fits(p, item))
+        p->marks[p->n_marks++] = (mark){ p->n_seqs, p->n_tokens, p->n_targets, item->group };
     const mark *m = &p->marks[p->n_marks - 1];
     pack_span *span = &p->spans[p->n_seqs];
     *span = (pack_span){ .first = (int32_t)(p->n_tokens - m->token),
@@ -137,7 +139,7 @@ pesc_status pack_flush(packer *p, pack_run run, void *ud)
 
 pesc_status pack_push(packer *p, const pack_item *item, pack_run run, void *ud)
 {
-    if (!fits(p, item->n + item->follows))
+    if (!fits(p, item))
         TRY(pack_flush(p, run, ud));
     return pack_add(p, item);
 }
@@ -151,7 +153,7 @@ micro_batch pack_at(packer *p, int32_t i)
 {
     const mark here = p->marks[i];
     bool last = (size_t)i + 1 == p->n_marks;
-    const mark end = last ? (mark){ p->n_seqs, p->n_tokens, p->n_targets } : p->marks[i + 1];
+    const mark end = last ? (mark){ p->n_seqs, p->n_tokens, p->n_targets, 0 } : p->marks[i + 1];
     size_t at = here.token; /* the arrays may have moved since the sequences were added */
     for (size_t s = here.seq; s < end.seq; at += (size_t)p->seqs[s++].n)
         p->seqs[s].ids = p->ids + at;
@@ -162,7 +164,8 @@ micro_batch pack_at(packer *p, int32_t i)
                           .rows = p->rows + here.target,
                           .targets = p->targets + here.target,
                           .weights = p->weights + here.target,
-                          .n_targets = (int32_t)(end.target - here.target) };
+                          .n_targets = (int32_t)(end.target - here.target),
+                          .group = here.group };
 }
 
 int64_t pack_tokens(const packer *p)

@@ -25,6 +25,7 @@ typedef struct pack_item {
     int32_t n, n_next;   /* n_next <= n; 0: nothing is predicted and next may be NULL */
     int32_t past, kv_seq, whole; /* as in token_seq */
     int32_t follows; /* tokens of the next sequence, where that must be in the same micro-batch */
+    int32_t group;   /* sequences of different groups are in different micro-batches */
     uintptr_t tag;   /* the caller's: comes back in pack_span */
 } pack_item;
 
@@ -44,6 +45,7 @@ typedef struct micro_batch {
     const int32_t *targets; /* and what they predict */
     float *weights;         /* of each target's loss; for the caller to fill in */
     int32_t n_targets;
+    int32_t group; /* of its sequences */
 } micro_batch;
 
 typedef struct packer packer;

@@ -11,18 +11,22 @@ static const char what[] = "comparing models, data and options";
 static const struct {
     const char *key, *text;
 } hashes[] = {
-    { "base_hash:", "the model is" },        { "tokenizer_hash:", "the tokenizer is" },
-    { "data_hash:", "the data files are" },  { "eval_data_hash:", "the validation data is" },
-    { "config_hash:", "experts_config is" }, /* its options were compared one by one */
+    { "base_hash:", "the model is" },
+    { "tokenizer_hash:", "the tokenizer is" },
+    { "data_hash:", "the data files are" },
+    { "eval_data_hash:", "the validation data is" },
+    { "config_hash:", "the choice of experts is" }, /* its options were compared one by one */
 };
 
 /* Keys whose values may differ: places (what is there is compared by hashes), and what concerns a
  * process alone. */
 static bool may_differ(const char *line)
 {
-    static const char *const keys[] = { "model:",     "output:",         "data:", "eval_data:",
-                                        "device:",    "keep:",           "lora:", "- ",
-                                        "init_from:", "experts_config:", "  - " };
+    static const char *const keys[] = {
+        "model:",         "output:", "data:",      "eval_data:",      "device:", "keep:",
+        "lora:",          "- ",      "init_from:", "experts_config:", "  - ",    "experts_from:",
+        "domain_experts:"
+    };
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
         if (strncmp(line, keys[i], strlen(keys[i])) == 0)
             return true;

@@ -33,6 +33,7 @@ pesc_status cost_settings(pesc_train_options *out, const pesc_cost_options *o, e
     t.n_data = 1;
     t.method = o->method ? o->method : kinds[kind].method;
     t.experts_config = o->experts_config;
+    t.experts_from = o->experts_from;
     t.experts = o->experts;
     t.top_k = o->top_k;
     t.lora_r = o->lora_r;

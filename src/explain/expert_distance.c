@@ -95,15 +95,16 @@ static void expert_product(device *dev, tensor *out, tensor x, const tensor *sta
 static void add_lora(const experts *e, tensor out, tensor x, const lora_stack *l, int32_t i)
 {
     device *dev = e->full->m->dev;
-    if (!l->a.data)
+    const int32_t at = expert_list_at(&l->own, i);
+    if (!l->a.data || at < 0)
         return;
-    tensor a = matrix_of(&l->a, i), ax = e->ax;
+    tensor a = matrix_of(&l->a, at), ax = e->ax;
     ax.ne[0] = x.ne[0];
     ax.ne[1] = a.ne[0];
     dev->op->matmul(dev, &(mm){ .out = ax, .a = x, .b = a, .scale = l->scale });
     dev->op->matmul(
         dev,
-        &(mm){ .out = out, .a = ax, .b = matrix_of(&l->b, i), .scale = 1, .accumulate = true });
+        &(mm){ .out = out, .a = ax, .b = matrix_of(&l->b, at), .scale = 1, .accumulate = true });
 }
 
 static pesc_status download(experts *e, tensor x, float *to)

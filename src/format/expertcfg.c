@@ -14,7 +14,11 @@ void expertcfg_free(expertcfg *c)
     for (size_t i = 0; i < c->n_layers; i++) {
         mem_free(c->layers[i].listed);
         mem_free(c->layers[i].ids);
+        mem_free(c->layers[i].domains);
     }
+    for (size_t i = 0; i < c->n_domains; i++)
+        mem_free(c->domains[i]);
+    mem_free(c->domains);
     mem_free(c->layers);
     *c = (expertcfg){ 0 };
 }
@@ -144,6 +148,75 @@ pesc_status expertcfg_read(expertcfg *out, const char *path)
     pesc_status s = expertcfg_parse(out, text, n, path);
     mem_free(text);
     return s;
+}
+
+/* ---- several domains ---- */
+
+/* Makes room for n more. */
+static pesc_status grow_layer(expertcfg_layer *l, int32_t n)
+{
+    const size_t room = (size_t)l->n + (size_t)n + 1;
+    int32_t *listed = mem_grow(l->listed, room, sizeof *listed);
+    l->listed = listed ? listed : l->listed;
+    int32_t *ids = mem_grow(l->ids, room, sizeof *ids);
+    l->ids = ids ? ids : l->ids;
+    uint64_t *domains = mem_grow(l->domains, room, sizeof *domains);
+    l->domains = domains ? domains : l->domains;
+    return listed && ids && domains ? PESC_OK
+                                    : fail_nomem("an expert configuration", room * sizeof *ids);
+}
+
+static void add_expert(expertcfg_layer *l, int32_t expert, uint64_t bit)
+{
+    int32_t at = 0;
+    while (at < l->n && l->ids[at] < expert)
+        at++;
+    if (at < l->n && l->ids[at] == expert) {
+        l->domains[at] |= bit;
+        return;
+    }
+    for (int32_t i = l->n; i > at; i--) {
+        l->ids[i] = l->ids[i - 1];
+        l->domains[i] = l->domains[i - 1];
+    }
+    l->ids[at] = l->listed[l->n++] = expert;
+    l->domains[at] = bit;
+}
+
+static pesc_status add_name(expertcfg *c, const char *name)
+{
+    char **all = mem_grow(c->domains, c->n_domains + 1, sizeof *all);
+    char *copy = mem_strdup(name);
+    c->domains = all ? all : c->domains;
+    if (!all || !copy) {
+        mem_free(copy);
+        return fail_nomem("an expert configuration", strlen(name));
+    }
+    c->domains[c->n_domains++] = copy;
+    return PESC_OK;
+}
+
+pesc_status expertcfg_add_domain(expertcfg *out, const char *name, const expertcfg *c)
+{
+    const uint64_t bit = (uint64_t)1 << out->n_domains;
+    ASSERT(out->n_domains < EXPERTCFG_DOMAINS);
+    if (!out->n_domains) {
+        out->shared_experts = c->shared_experts;
+        out->non_expert_modules = c->non_expert_modules;
+    }
+    TRY(add_name(out, name));
+    for (size_t i = 0; i < c->n_layers; i++) {
+        const expertcfg_layer *from = &c->layers[i];
+        if (!expertcfg_find(out, from->layer))
+            TRY(expertcfg_add(out, from->layer, NULL, 0));
+        expertcfg_layer *l = out->layers;
+        while (l->layer != from->layer)
+            l++;
+        TRY(grow_layer(l, from->n));
+        for (int32_t k = 0; k < from->n; k++)
+            add_expert(l, from->listed[k], bit);
+    }
+    return PESC_OK;
 }
 
 /* ---- asking ---- */

@@ -20,8 +20,9 @@
 typedef struct expertcfg_layer {
     int32_t layer; /* of the decoder, from 0 */
     int32_t n;
-    int32_t *listed; /* as in the file: best first */
-    int32_t *ids;    /* the same, ascending */
+    int32_t *listed;   /* as in the file: best first */
+    int32_t *ids;      /* the same, ascending */
+    uint64_t *domains; /* [n], of ids: bit d is set where domain d chose it; NULL: no domains */
 } expertcfg_layer;
 
 /* Zero-initialise to start; expertcfg_free() to end, also after a failure. */
@@ -29,7 +30,11 @@ typedef struct expertcfg {
     expertcfg_layer *layers; /* as in the file; experts of layer L: expertcfg_find() */
     size_t n_layers;
     bool shared_experts, non_expert_modules;
+    char **domains; /* [n_domains]: names, of the union of several choices; n_domains 0: one */
+    size_t n_domains;
 } expertcfg;
+
+enum { EXPERTCFG_DOMAINS = 64 };
 
 pesc_status expertcfg_read(expertcfg *out, const char *path);
 pesc_status expertcfg_parse(expertcfg *out, const char *text, size_t n, const char *where);
@@ -51,6 +56,11 @@ pesc_status expertcfg_check(const expertcfg *c, expertcfg_shape shape, const cha
 
 /* Appends a layer with its experts, best first; the ids are copied. */
 pesc_status expertcfg_add(expertcfg *c, int32_t layer, const int32_t *listed, int32_t n);
+
+/* Makes the choice of one more domain part of a union, which begins as {0}: an expert is chosen
+ * where any domain chose it. Both must fit the same model; the flags are those of the first, and
+ * all must have the same. There is room for EXPERTCFG_DOMAINS. */
+pesc_status expertcfg_add_domain(expertcfg *out, const char *name, const expertcfg *c);
 
 /* Byte for byte as released: one line, no newline after it. */
 void expertcfg_put(str *out, const expertcfg *c);

@@ -132,7 +132,7 @@ static int64_t rank_of(const walk *w, const slot *s)
     const transformer *t = &w->m->w;
     const lora_stack *stack = t->blocks ? bind_lora_stack(t, s) : NULL;
     if (stack && stack->a.data)
-        return stack->a.ne[1];
+        return expert_list_at(&stack->own, s->expert) < 0 ? 0 : stack->a.ne[1];
     const linear *l = t->blocks ? bind_linear(t, s) : NULL;
     if (l && l->lora)
         return l->lora->a.ne[0];
@@ -218,27 +218,55 @@ static void add_weight(const walk *w, slot *s)
     to->backward += product ? backward_of(w, s, &t, flop) : 0;
 }
 
-/* Of experts it is called for the first, and counts all. */
+/* The LoRA of a linear, or of the experts of a stack that have one: of rank `rank`. */
+typedef struct lora_count {
+    uint64_t rank, n, of; /* n of `of`; 1 of 1 */
+} lora_count;
+
+/* The part of x that falls on them. */
+static uint64_t lora_share(uint64_t x, const lora_count *t)
+{
+    return x / t->of * t->n + x % t->of * t->n / t->of;
+}
+
+static lora_count count_lora(const walk *w, slot s)
+{
+    lora_count t = { (uint64_t)rank_of(w, &s), 1, 1 };
+    if (s.expert < 0)
+        return t;
+    t = (lora_count){ 0 };
+    do {
+        uint64_t rank = (uint64_t)rank_of(w, &s);
+        t.rank = rank ? rank : t.rank;
+        t.n += rank > 0;
+        t.of++;
+    } while (s.expert + 1 < w->c->moe.topk.n_experts && slot_next(w->c, &s));
+    return t;
+}
+
+/* Of experts it is called for the first, and counts all; of a token's choices as many fall on those
+ * with a LoRA as if all were chosen alike. */
 static void add_lora(const walk *w, const slot *s)
 {
     cost_row *r = &w->out->part[COST_LORA];
     const bool expert = s->expert >= 0;
-    uint64_t rank = (uint64_t)rank_of(w, s), tokens = (uint64_t)w->work.tokens;
-    uint64_t a = rank * (uint64_t)s->ne[1], b = rank * (uint64_t)s->ne[0];
-    uint64_t n = expert ? (uint64_t)w->c->moe.topk.n_experts : 1;
-    uint64_t used = expert ? (uint64_t)w->c->moe.topk.k : 1;
+    const lora_count t = count_lora(w, *s);
+    uint64_t a = t.rank * (uint64_t)s->ne[1], b = t.rank * (uint64_t)s->ne[0];
+    uint64_t k = expert ? (uint64_t)w->c->moe.topk.k : 1, tokens = (uint64_t)w->work.tokens;
+    uint64_t flop = 2 * k * tokens;  /* of a number of a matrix, had all a LoRA */
     uint64_t again = expert ? a : 0; /* A x is not kept */
-    if (!rank)
+    if (!t.rank)
         return;
     if (!w->how) {
-        r->params += n * (a + b);
-        r->activated += used * (a + b);
-        r->inference += 2 * used * (a + b) * tokens;
+        r->params += t.n * (a + b);
+        r->activated += lora_share(k * (a + b), &t);
+        r->inference += lora_share(flop * (a + b), &t);
         return;
     }
-    r->trained += n * (a + b);
-    r->forward += 2 * used * (a + b) * tokens;
-    r->backward += 2 * used * (a + 2 * b + again + (place_of(s) > w->lowest ? a : 0)) * tokens;
+    r->trained += t.n * (a + b);
+    r->forward += lora_share(flop * (a + b), &t);
+    uint64_t down = place_of(s) > w->lowest ? a : 0;
+    r->backward += lora_share(flop * (a + 2 * b + again + down), &t);
 }
 
 /* The sum over the sequence's new tokens of the keys that each meets. */

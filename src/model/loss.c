@@ -29,6 +29,7 @@ static pesc_status set_micro_batch(pass *p, const train_input *in)
     op->upload(p->dev, t->weights.data, in->weights, tensor_bytes(&t->weights));
     t->key = (rng_key){ t->mirror->facts.seed, rng_stream(DROPOUT_STREAM, in->step, in->micro) };
     t->first_micro_batch = in->first_micro_batch;
+    t->domain = in->domain;
     return PESC_OK;
 }
 

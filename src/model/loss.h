@@ -30,6 +30,7 @@ typedef struct train_input {
     float aux_weight;       /* of the balance loss in what is differentiated, */
     float z_weight;         /* and of the z-loss: means over the sparse layers */
     uint64_t step, micro;   /* name the dropout masks */
+    uint64_t domain;        /* of all its tokens, as a bit of expert_list.domains; 0: none */
     bool first_micro_batch; /* of a step: gradients of adapters are written, not added to */
     /* Called when the device has the work up to backward of a layer, from n_layers, the head, down
      * to the lowest that trains; NULL: nothing to do. */

@@ -3,7 +3,7 @@
  * A grad_mirror has the form of the model: where a weight trains, the tensor of the same name is
  * where its gradient is added; where it is frozen, the tensor is absent. So backward asks the
  * mirror, and nothing is computed for what does not train. A stack of which some experts train has
- * those alone (moe.own). Whoever trains fills it. */
+ * those alone (moe.own, and own of a lora_stack). Whoever trains fills it. */
 #ifndef PESC_MODEL_MIRROR_H
 #define PESC_MODEL_MIRROR_H
 

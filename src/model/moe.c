@@ -115,22 +115,38 @@ static void gather_choices(const pass *p, tensor out, tensor x)
     p->dev->op->gather_rows(p->dev, out, x, p->acts.moe.order, p->m->cfg.moe.topk.k);
 }
 
-/* out = scale x w; out absent: not wanted. */
-static void scaled_product(const pass *p, mm_layout layout, tensor out, tensor x, tensor w,
-                           float scale)
+/* Whether the tokens of this pass, which are all of one domain, if of any, are for the i-th. */
+static bool takes_tokens(const pass *p, const expert_list *own, int32_t i)
 {
-    if (out.data)
-        p->dev->op->grouped_matmul(p->dev, &(grouped_mm){ .layout = layout,
-                                                          .out = out,
-                                                          .a = x,
-                                                          .b = w,
-                                                          .offsets = p->acts.moe.offsets,
-                                                          .scale = scale });
+    return !own->domains || own->domains[i] & p->train->domain;
 }
 
+/* A product of a stack that holds some of the experts: one for each run of adjacent ones. Rows of
+ * other experts are neither read nor written. out absent: not wanted. */
+static void own_product(const pass *p, grouped_mm a, const expert_list *own)
+{
+    tensor *stack = a.layout == MM_TN ? &a.out : &a.b;
+    const tensor all = *stack, offsets = p->acts.moe.offsets;
+    a.offsets = offsets;
+    if (a.out.data && !own->ids)
+        p->dev->op->grouped_matmul(p->dev, &a);
+    for (int32_t i = 0, n; a.out.data && own->ids && i < own->n; i += n) {
+        n = 1;
+        if (!takes_tokens(p, own, i))
+            continue;
+        while (i + n < own->n && own->ids[i + n] == own->ids[i] + n && takes_tokens(p, own, i + n))
+            n++;
+        *stack = tensor_slice(&all, i, n);
+        a.offsets = tensor_slice(&offsets, own->ids[i], n + 1);
+        p->dev->op->grouped_matmul(p->dev, &a);
+    }
+}
+
+/* The same of all experts of the layer: out = x w. */
 static void grouped_product(const pass *p, mm_layout layout, tensor out, tensor x, tensor w)
 {
-    scaled_product(p, layout, out, x, w, 1);
+    own_product(p, (grouped_mm){ .layout = layout, .out = out, .a = x, .b = w, .scale = 1 },
+                &(expert_list){ 0 });
 }
 
 /* Which rows of a layer a dropout mask is for: it names the mask. */
@@ -194,16 +210,10 @@ void moe_adapters_add(const pass *p, const block *b, tensor x, tensor f)
 void moe_restore(const pass *p, tensor h)
 {
     const ffn_acts *f = &p->acts.ffn;
-    switch (p->m->cfg.moe.kind) {
-    case EXPERT_FFN:
+    if (p->m->cfg.moe.kind == EXPERT_FFN)
         gather_choices(p, p->acts.moe.in, h);
-        break;
-    case EXPERT_LORA:
+    else if (p->m->cfg.moe.kind == EXPERT_LORA)
         p->dev->op->glu_fwd(p->dev, f->glu, f->gate, f->up, p->m->cfg.act);
-        break;
-    default:
-        break;
-    }
 }
 
 static void shared_fwd(const pass *p, const block *b, tensor x, tensor h)
@@ -269,12 +279,29 @@ static tensor expert_lora_in(const pass *p, const block *b, const expert_part *e
     return in;
 }
 
-/* scale A x, x [T*k,I]. */
+/* scale A x, x [T*k,I], in the rows of experts that have a LoRA. */
 static tensor expert_lora_mid(const pass *p, const expert_part *e, tensor in)
 {
     tensor mid = narrow(p->acts.moe.lora_mid[e->mid], e->s->a.ne[1]);
-    scaled_product(p, MM_NT, mid, in, e->s->a, e->s->scale);
+    own_product(
+        p, (grouped_mm){ .layout = MM_NT, .out = mid, .a = in, .b = e->s->a, .scale = e->s->scale },
+        &e->s->own);
     return mid;
+}
+
+/* y [T*k,N] += x times w, A or B, of the experts that have them, by way of scratch; going back (NN)
+ * it is the gradient of a LoRA's input and goes through its dropout. */
+static void expert_lora_add(const pass *p, const block *b, const expert_part *e, mm_layout layout,
+                            tensor y, tensor x, tensor w)
+{
+    const tensor more = narrow(p->acts.moe.lora_wide, y.ne[1]);
+    if (e->s->own.ids)
+        p->dev->op->zero(p->dev, more.data, tensor_bytes(&more));
+    own_product(p, (grouped_mm){ .layout = layout, .out = more, .a = x, .b = w, .scale = 1 },
+                &e->s->own);
+    if (layout == MM_NN)
+        drop_rows(p, b, more, e->which);
+    p->dev->op->add(p->dev, y, more, 1);
 }
 
 static void expert_part_fwd(const pass *p, const block *b, const expert_part *e, tensor y, tensor x)
@@ -285,9 +312,7 @@ static void expert_part_fwd(const pass *p, const block *b, const expert_part *e,
     if (!e->s->a.data)
         return;
     tensor mid = expert_lora_mid(p, e, expert_lora_in(p, b, e, x));
-    tensor more = narrow(p->acts.moe.lora_wide, y.ne[1]);
-    grouped_product(p, MM_NT, more, mid, e->s->b);
-    p->dev->op->add(p->dev, y, more, 1);
+    expert_lora_add(p, b, e, MM_NT, y, mid, e->s->b);
 }
 
 /* Experts as the model has them, in inference: one op. */
@@ -410,14 +435,10 @@ static void gather_bwd(const pass *p, tensor dx, tensor drows, bool accumulate)
 
 static void adapter_dw(const pass *p, tensor dw, tensor dy, tensor x)
 {
-    if (dw.data)
-        p->dev->op->grouped_matmul(p->dev, &(grouped_mm){ .layout = MM_TN,
-                                                          .out = dw,
-                                                          .a = dy,
-                                                          .b = x,
-                                                          .offsets = p->acts.moe.offsets,
-                                                          .scale = 1,
-                                                          .fresh = p->train->first_micro_batch });
+    const bool fresh = p->train->first_micro_batch;
+    own_product(
+        p, (grouped_mm){ .layout = MM_TN, .out = dw, .a = dy, .b = x, .scale = 1, .fresh = fresh },
+        &(expert_list){ 0 });
 }
 
 void moe_adapter_bwd(const pass *p, const block *b, const block *g, tensor dy)
@@ -462,25 +483,10 @@ static void shared_bwd(const pass *p, const block *b, const block *g, moe_flow f
             (linear_flow){ f.dh, dy, f.h, .accumulate = true });
 }
 
-/* dW of the experts that train, from the rows that chose them: all in one grouped product, or,
- * where only some train, one product for each run of adjacent experts. */
-static void expert_dw(const pass *p, const moe *g, tensor dw, tensor dy, tensor x)
+/* dw of the experts that train += dy^T x, from the rows that chose them. */
+static void expert_dw(const pass *p, const expert_list *own, tensor dw, tensor dy, tensor x)
 {
-    if (!g->own) {
-        grouped_product(p, MM_TN, dw, dy, x);
-        return;
-    }
-    for (int32_t i = 0, n; i < g->n_own; i += n) {
-        for (n = 1; i + n < g->n_own && g->own[i + n] == g->own[i] + n;)
-            n++;
-        p->dev->op->grouped_matmul(
-            p->dev, &(grouped_mm){ .layout = MM_TN,
-                                   .out = tensor_slice(&dw, i, n),
-                                   .a = dy,
-                                   .b = x,
-                                   .offsets = tensor_slice(&p->acts.moe.offsets, g->own[i], n + 1),
-                                   .scale = 1 });
-    }
+    own_product(p, (grouped_mm){ .layout = MM_TN, .out = dw, .a = dy, .b = x, .scale = 1 }, own);
 }
 
 static void expert_bias_bwd(const pass *p, tensor dbias, tensor dy)
@@ -497,24 +503,22 @@ static void expert_lora_bwd(const pass *p, const block *b, const expert_part *e,
     if (!e->s->a.data)
         return;
     tensor in = expert_lora_in(p, b, e, x), mid = expert_lora_mid(p, e, in);
-    grouped_product(p, MM_TN, g->b, dy, mid);
-    scaled_product(p, MM_NN, mid, dy, e->s->b, e->s->scale);
-    grouped_product(p, MM_TN, g->a, mid, in);
+    expert_dw(p, &g->own, g->b, dy, mid);
+    own_product(
+        p, (grouped_mm){ .layout = MM_NN, .out = mid, .a = dy, .b = e->s->b, .scale = e->s->scale },
+        &e->s->own);
+    expert_dw(p, &g->own, g->a, mid, in);
 }
 
 /* dx = dy W + what comes through the LoRA. */
 static void expert_part_dx(const pass *p, const block *b, const expert_part *e, tensor dx,
                            tensor dy)
 {
-    const moe_acts *a = &p->acts.moe;
     grouped_product(p, MM_NN, dx, dy, e->w);
     if (!e->s->a.data)
         return;
-    tensor more = narrow(a->lora_wide, dx.ne[1]);
-    tensor mid = narrow(a->lora_mid[e->mid], e->s->a.ne[1]);
-    grouped_product(p, MM_NN, more, mid, e->s->a);
-    drop_rows(p, b, more, e->which);
-    p->dev->op->add(p->dev, dx, more, 1);
+    tensor mid = narrow(p->acts.moe.lora_mid[e->mid], e->s->a.ne[1]);
+    expert_lora_add(p, b, e, MM_NN, dx, mid, e->s->a);
 }
 
 /* Activations are overwritten by gradients after their last use. */
@@ -524,7 +528,7 @@ void moe_expert_bwd(const pass *p, const block *b, const block *g, moe_flow f)
     tensor dmid = p->train->grads.moe.mid;
     expert_parts e = expert_parts_of(&b->moe, NULL);
     scatter_bwd_rows(p, a->out, p->train->grads.moe.gates, f.dx, 1);
-    expert_dw(p, &g->moe, g->moe.down, a->out, a->mid);
+    expert_dw(p, &g->moe.own, g->moe.down, a->out, a->mid);
     expert_bias_bwd(p, g->moe.down_bias, a->out);
     expert_lora_bwd(p, b, &e.down, &g->moe.lora_down, a->out, a->mid);
     expert_part_dx(p, b, &e.down, dmid, a->out);
@@ -534,8 +538,8 @@ void moe_expert_bwd(const pass *p, const block *b, const block *g, moe_flow f)
                                             .gate = a->gate,
                                             .up = a->up,
                                             .act = p->m->cfg.act });
-    expert_dw(p, &g->moe, g->moe.gate, dmid, a->in);
-    expert_dw(p, &g->moe, g->moe.up, a->up, a->in);
+    expert_dw(p, &g->moe.own, g->moe.gate, dmid, a->in);
+    expert_dw(p, &g->moe.own, g->moe.up, a->up, a->in);
     expert_bias_bwd(p, g->moe.gate_bias, dmid);
     expert_bias_bwd(p, g->moe.up_bias, a->up);
     expert_lora_bwd(p, b, &e.gate, &g->moe.lora_gate, dmid, a->in);

@@ -153,14 +153,15 @@ static void matrix_fwd(const pass *p, const matrix *m, int32_t e, tensor y, tens
     product(p, y, x, one_of(m->w, e), 1);
     if (m->bias.data)
         op->add_bias(p->dev, y, one_of(m->bias, e), p->train->grads.moe.all_rows);
-    if (!m->lora->a.data)
+    const int32_t at = expert_list_at(&m->lora->own, e);
+    if (!m->lora->a.data || at < 0)
         return;
     tensor mid = tensor_slice(&a->lora_mid[0], 0, p->n);
     tensor more = tensor_slice(&a->lora_wide, 0, p->n);
     mid.ne[1] = m->lora->a.ne[1];
     more.ne[1] = y.ne[1];
-    product(p, mid, x, one_of(m->lora->a, e), m->lora->scale);
-    product(p, more, mid, one_of(m->lora->b, e), 1);
+    product(p, mid, x, one_of(m->lora->a, at), m->lora->scale);
+    product(p, more, mid, one_of(m->lora->b, at), 1);
     op->add(p->dev, y, more, 1);
 }
 

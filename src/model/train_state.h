@@ -40,6 +40,7 @@ typedef struct train_state {
     rng_key key;            /* of the dropout masks of this micro-batch */
     tensor dropped;         /* [T, plan.dropout_width]: a LoRA's input with dropout */
     bool first_micro_batch; /* gradients of adapters are written, not added to */
+    uint64_t domain;        /* the bit of that of its tokens (expert_list.domains) */
 
     tensor targets, weights, loss; /* i32, f32, f32 [n_out] */
     tensor last_rstd, dlast;       /* of a chunk of target rows: f32 [rows], f32 [rows,C] */

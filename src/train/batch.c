@@ -2,11 +2,15 @@
 
 #include "base/mem.h"
 
+#include <string.h>
+
 /* The records of a step. */
 typedef struct contents {
     packer *pack, *mismatched; /* NULL: none */
     batch_answer *answers;     /* of the sequences, in their order */
     size_t n, cap;
+    int32_t *groups; /* [n_groups]: of the records, while they are read */
+    size_t n_groups;
     batch_counts counts;
 } contents;
 
@@ -51,6 +55,7 @@ static void close_contents(contents *c)
     pack_close(c->pack);
     pack_close(c->mismatched);
     mem_free(c->answers);
+    mem_free(c->groups);
 }
 
 void batch_close(batch *b)
@@ -110,7 +115,8 @@ static void count(batch_counts *c, const batch_answer *a, int64_t targets)
 }
 
 /* follows: tokens of the other answer of the pair, which comes after this one. */
-static pesc_status add_sequence(const batch *b, contents *to, const sequence *s, int32_t follows)
+static pesc_status add_sequence(const batch *b, contents *to, const sequence *s, int32_t follows,
+                                int32_t group)
 {
     bool whole = b->opt.whole_chosen && s->role == ANSWER_CHOSEN;
     batch_answer a = answer_of(s, whole);
@@ -121,6 +127,7 @@ static pesc_status add_sequence(const batch *b, contents *to, const sequence *s,
                                          .next = (whole ? s->ids : s->labels) + 1,
                                          .n_next = s->n - 1,
                                          .follows = follows,
+                                         .group = group,
                                          .tag = to->n }));
     return add_answer(to, &a);
 }
@@ -135,6 +142,53 @@ static pesc_status add_mismatched(const batch *b, contents *to, uint64_t index)
             .ids = s.ids, .n = s.n, .next = s.labels + 1, .n_next = s.n - 1, .tag = index });
 }
 
+static pesc_status add_record(const batch *b, contents *to, uint64_t position, int32_t group)
+{
+    const sequence *list;
+    size_t n;
+    TRY(dataset_at(b->data, position, &list, &n));
+    for (size_t j = 0; j < n; j++) {
+        bool pair = list[j].role == ANSWER_CHOSEN && j + 1 < n;
+        TRY(add_sequence(b, to, &list[j], pair ? list[j + 1].n : 0, group));
+    }
+    return n && to->mismatched ? add_mismatched(b, to, list[0].record) : PESC_OK;
+}
+
+/* The groups of the records from position `first` on: 1 + their domain. */
+static pesc_status find_groups(const batch *b, contents *to, uint64_t first, int32_t count)
+{
+    const expertcfg *of = b->opt.domains;
+    if ((size_t)count > to->n_groups) {
+        int32_t *more = mem_grow(to->groups, (size_t)count, sizeof *more);
+        if (!more)
+            return fail_nomem("a batch", (size_t)count * sizeof *more);
+        to->groups = more;
+        to->n_groups = (size_t)count;
+    }
+    for (int32_t i = 0; i < count; i++) {
+        const uint64_t index = dataset_record(b->data, first + (uint64_t)i);
+        const char *name;
+        size_t number, d = 0;
+        TRY(dataset_domain(b->data, index, &number, &name));
+        while (d < of->n_domains && strcmp(of->domains[d], name) != 0)
+            d++;
+        to->groups[i] = d < of->n_domains ? (int32_t)d + 1 : 0;
+    }
+    return PESC_OK;
+}
+
+/* Domain by domain, so that each fills micro-batches of its own. */
+static pesc_status read_domains(const batch *b, contents *to, uint64_t first, int32_t count)
+{
+    const int32_t groups = (int32_t)b->opt.domains->n_domains + 1;
+    TRY(find_groups(b, to, first, count));
+    for (int32_t g = 0; g < groups; g++)
+        for (int32_t i = 0; i < count; i++)
+            if (to->groups[i] == g)
+                TRY(add_record(b, to, first + (uint64_t)i, g));
+    return PESC_OK;
+}
+
 static pesc_status read_records(const batch *b, contents *to, uint64_t first, int32_t count)
 {
     pack_clear(to->pack);
@@ -142,17 +196,10 @@ static pesc_status read_records(const batch *b, contents *to, uint64_t first, in
         pack_clear(to->mismatched);
     to->n = 0;
     to->counts = (batch_counts){ 0 };
-    for (int32_t i = 0; i < count; i++) {
-        const sequence *list;
-        size_t n;
-        TRY(dataset_at(b->data, first + (uint64_t)i, &list, &n));
-        for (size_t j = 0; j < n; j++) {
-            bool pair = list[j].role == ANSWER_CHOSEN && j + 1 < n;
-            TRY(add_sequence(b, to, &list[j], pair ? list[j + 1].n : 0));
-        }
-        if (n && to->mismatched)
-            TRY(add_mismatched(b, to, list[0].record));
-    }
+    if (b->opt.domains)
+        return read_domains(b, to, first, count);
+    for (int32_t i = 0; i < count; i++)
+        TRY(add_record(b, to, first + (uint64_t)i, 0));
     return PESC_OK;
 }
 

@@ -11,6 +11,7 @@
 
 #include "data/dataset.h"
 #include "data/pack.h"
+#include "format/expertcfg.h"
 
 typedef enum loss_kind { LOSS_TOKEN, LOSS_SEQUENCE } loss_kind;
 
@@ -18,7 +19,10 @@ typedef struct batch_options {
     int32_t micro_tokens; /* of a micro-batch, at most */
     bool packing;         /* several sequences in a micro-batch; else one */
     loss_kind loss;
-    bool whole_chosen;   /* the prompt of a chosen answer is predicted too, as ORPO has it */
+    bool whole_chosen; /* the prompt of a chosen answer is predicted too, as ORPO has it */
+    /* The domains of the records (expertcfg.domains), each of which has micro-batches of its own:
+     * their group is 1 + the domain, 0 where it is none of these. Borrowed; NULL: all are mixed. */
+    const expertcfg *domains;
     uint64_t mismatched; /* of labelled answers: block of dataset_mismatched(); 0: none are read */
 } batch_options;
 

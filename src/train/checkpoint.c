@@ -48,6 +48,7 @@ static pesc_status write_json(const char *dir, const char *name, json_t *v)
 typedef struct lora_facts {
     int64_t rank; /* 0: the slot has no LoRA */
     float scale;
+    bool some; /* other experts of the layer have none */
 } lora_facts;
 
 static lora_facts lora_facts_of(pesc_model *m, const slot *s)
@@ -55,9 +56,9 @@ static lora_facts lora_facts_of(pesc_model *m, const slot *s)
     const lora_stack *stack = bind_lora_stack(&m->shape.w, s);
     const linear *of = bind_linear(&m->shape.w, s);
     const lora *l = of ? of->lora : NULL;
-    if (stack && stack->a.data)
-        return (lora_facts){ stack->a.ne[1], stack->scale };
-    return l ? (lora_facts){ l->a.ne[0], l->scale } : (lora_facts){ 0 };
+    if (stack && stack->a.data && expert_list_at(&stack->own, s->expert) >= 0)
+        return (lora_facts){ stack->a.ne[1], stack->scale, stack->own.ids != NULL };
+    return l ? (lora_facts){ l->a.ne[0], l->scale, false } : (lora_facts){ 0 };
 }
 
 /* The module's place in the configuration: its rank and alpha where they differ from the first.
@@ -79,7 +80,7 @@ static bool describe_lora(json_t *c, const slot *s, const lora_facts *l)
     if (json_real_value(json_object_get(c, "lora_alpha")) != alpha)
         bad |= json_object_set_new(json_object_get(c, "alpha_pattern"), module, json_real(alpha));
     json_t *targets = json_object_get(c, "target_modules"), *t;
-    const char *last = strrchr(module, '.') ? strrchr(module, '.') + 1 : module;
+    const char *last = strrchr(module, '.') && !l->some ? strrchr(module, '.') + 1 : module;
     json_array_foreach(targets, i, t) if (strcmp(json_string_value(t), last) == 0) return bad == 0;
     return (bad | json_array_append_new(targets, json_string(last))) == 0;
 }

@@ -2,6 +2,7 @@
 
 #include "backend/memory.h"
 #include "base/mem.h"
+#include "train/domains.h"
 #include "train/objective.h"
 
 #include <string.h>
@@ -15,15 +16,18 @@ static int64_t ceil_div(int64_t a, int64_t b)
     return a / b + (a % b != 0);
 }
 
+/* Each domain has micro-batches of its own, the last of which need not be full. */
 int64_t gradient_micros(const pesc_train_options *o)
 {
+    int64_t domains = domains_count(o->domain_experts);
     if (strcmp(o->over_length, "split") == 0) /* a record may be any number of sequences */
         return INT64_MAX;
     int64_t longest = objective_answers(o) * o->seq_len;
     if (!o->packing || o->micro_tokens < longest)
         return o->batch;
     int64_t least = o->micro_tokens / longest; /* records of each but the last */
-    return ceil_div(o->batch, least);
+    int64_t most = ceil_div(o->batch, least) + (domains > 1 ? domains - 1 : 0);
+    return most < o->batch ? most : o->batch;
 }
 
 bool gradient_of_model(const train_spec *s)

@@ -1,5 +1,7 @@
 #include "train/method.h"
 
+#include "train/domains.h"
+
 #include <math.h>
 #include <string.h>
 
@@ -88,6 +90,21 @@ static pesc_status read_targets(uint32_t *out, const char *text)
     return PESC_OK;
 }
 
+/* With a choice of experts, all is all that it names. */
+static pesc_status chosen_targets(uint32_t *targets, const pesc_train_options *o)
+{
+    if (*targets == TARGET_ALL)
+        *targets |= TARGET_EXPERTS;
+    if (!(*targets & TARGET_EXPERTS))
+        return fail(
+            PESC_USAGE,
+            "lora_targets: found %s with experts_from, which puts LoRA on experts; expected "
+            "experts among them",
+            o->lora_targets);
+    return o->lora_r ? PESC_OK
+                     : fail(PESC_USAGE, "lora_r: found 0 with experts_from, expected a rank");
+}
+
 /* LoRA on experts needs full ones, that do not train themselves. */
 static pesc_status check_targets(const struct method *m, const config *c, uint32_t targets)
 {
@@ -120,21 +137,71 @@ static void take_experts(pesc_train_options *o, const config *c, bool mixture)
     o->adapter_scale = adapters ? (double)c->moe.adapter_scale : 0;
 }
 
-/* Reads the file of chosen experts, which method esft needs and no other method takes. */
+static const char *given(const char *s)
+{
+    return s && *s ? s : NULL;
+}
+
+/* lora and qlora. */
+static bool is_plain_lora(const struct method *m)
+{
+    return m->lora && m->need == NEED_ANY;
+}
+
+/* Experts with LoRA are some of a model's full ones. */
+static pesc_status check_lora_experts(const expertcfg *own, const char *file, const config *c)
+{
+    if (c->moe.kind != EXPERT_FFN)
+        return fail(PESC_USAGE, "experts_from: found %s, but the model has no full experts", file);
+    if (!own->n_domains)
+        TRY(param_check_chosen(own, c, file));
+    return expertcfg_total(own)
+               ? PESC_OK
+               : fail(PESC_USAGE, "experts_from: %s chooses no expert; leave it out", file);
+}
+
+/* The choices of several domains, each with its records. */
+static pesc_status read_domains(expertcfg *own, const struct method *m, const pesc_train_options *o,
+                                const config *c)
+{
+    const bool on_lora = is_plain_lora(m);
+    if (!m->own && !on_lora)
+        return fail(PESC_USAGE,
+                    "domain_experts: method %s does not look at it; methods esft, lora and qlora do",
+                    m->name);
+    if (given(o->experts_config) || given(o->experts_from))
+        return fail(PESC_USAGE,
+                    "domain_experts: is given with %s, which is one choice for all "
+                    "records; leave one of them out",
+                    given(o->experts_config) ? "experts_config" : "experts_from");
+    if (strcmp(o->objective, "sft") != 0)
+        return fail(PESC_USAGE, "domain_experts: found objective %s, expected sft", o->objective);
+    TRY(domains_read(own, o->domain_experts, c));
+    return on_lora ? check_lora_experts(own, "domain_experts", c) : PESC_OK;
+}
+
+/* Reads the file of chosen experts: experts_config, which method esft needs, or experts_from, which
+ * methods lora and qlora take. No other method looks at either. */
 static pesc_status read_own(expertcfg *own, const struct method *m, const pesc_train_options *o,
                             const config *c)
 {
-    const char *file = o->experts_config && *o->experts_config ? o->experts_config : NULL;
-    if (!m->own && !file)
-        return PESC_OK;
-    if (!m->own)
-        return fail(PESC_USAGE, "experts_config: method %s does not look at it; method esft does",
-                    m->name);
-    if (!file)
+    const char *file = given(o->experts_config), *from = given(o->experts_from);
+    const bool on_lora = is_plain_lora(m);
+    if (given(o->domain_experts))
+        return read_domains(own, m, o, c);
+    if (file && !m->own)
+        return fail(PESC_USAGE, "experts_config: method %s does not look at it; method esft does%s",
+                    m->name, on_lora ? ", and lora and qlora take experts_from" : "");
+    if (from && !on_lora)
+        return fail(PESC_USAGE, "experts_from: method %s does not look at it; methods lora and qlora do%s",
+                    m->name, m->own ? ", and method esft takes experts_config" : "");
+    if (m->own && !file)
         return fail(PESC_USAGE, "experts_config: is missing; give the expert_cfg.json that `pesc "
                                 "esft select` writes");
-    TRY(expertcfg_read(own, file));
-    return param_check_chosen(own, c, file);
+    if (!file && !from)
+        return PESC_OK;
+    TRY(expertcfg_read(own, file ? file : from));
+    return file ? param_check_chosen(own, c, file) : check_lora_experts(own, from, c);
 }
 
 /* ---- routers ---- */
@@ -289,5 +356,9 @@ pesc_status method_spec(train_spec *out, expertcfg *own, pesc_train_options *o, 
         return PESC_OK;
     TRY(layers_read(&out->lora_layers, "lora_layers", o->lora_layers, c->n_layers));
     TRY(read_targets(&out->lora_targets, o->lora_targets));
+    if (given(o->experts_from) || own->n_domains) {
+        out->lora_own = own;
+        TRY(chosen_targets(&out->lora_targets, o));
+    }
     return check_targets(m, c, out->lora_targets);
 }

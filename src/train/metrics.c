@@ -1,6 +1,7 @@
 #include "train/metrics.h"
 
 #include "base/clock.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "format/tfevents.h"
@@ -168,6 +169,33 @@ static void put_preference(metrics *m, str *out, const pesc_step *s, bool eval)
         tfevents_scalars(&m->tb.waiting, clock_wall(), s->step, scalars, n);
 }
 
+/* ,"domains":{"a":{"ce":2.1,"tokens":40},...}, and the scalars train/a/ce: of the domains that have
+ * targets. */
+static void put_domains(metrics *m, str *out, int64_t step, metrics_domains d, const char *what)
+{
+    const bool eval = strcmp(what, "eval") == 0;
+    if (!d.n)
+        return;
+    str_puts(out, eval ? ",\"eval_domains\":{" : ",\"domains\":{");
+    for (size_t i = 0, shown = 0; i < d.n; i++) {
+        const metrics_domain *one = &d.list[i];
+        if (!one->targets)
+            continue;
+        const double loss = one->sum / one->weight;
+        char name[160];
+        json_t *key = json_string(one->name);
+        str_puts(out, shown++ ? "," : "");
+        json_put(out, key, JSON_ENCODE_ANY);
+        json_decref(key);
+        str_printf(out, ":{\"tokens\":%lld", (long long)one->targets);
+        put_real(out, eval ? "loss" : "ce", loss);
+        str_putc(out, '}');
+        snprintf(name, sizeof name, "%s/%s/%s", what, one->name, eval ? "loss" : "ce");
+        tfevents_scalars(&m->tb.waiting, clock_wall(), step, &(tf_scalar){ name, (float)loss }, 1);
+    }
+    str_putc(out, '}');
+}
+
 double metrics_eval_value(const char *name, const pesc_step *s)
 {
     for (size_t i = 0; i < N_PREFERENCE; i++)
@@ -186,7 +214,7 @@ bool metrics_lower_is_better(const char *name)
 
 /* ---- steps and validations ---- */
 
-void metrics_step(metrics *m, const pesc_step *s)
+void metrics_step(metrics *m, const pesc_step *s, metrics_domains d)
 {
     if (!m)
         return;
@@ -207,6 +235,7 @@ void metrics_step(metrics *m, const pesc_step *s)
         put_real(out, "comm_hidden", s->comm_hidden);
     }
     put_preference(m, out, s, false);
+    put_domains(m, out, s->step, d, "train");
     put_real(out, "expert_entropy", s->expert_entropy);
     str_printf(out, ",\"dead_experts\":%lld}\n", (long long)s->dead_experts);
     flush_or_tell(&m->files[METRICS_STEPS]);
@@ -245,7 +274,7 @@ void metrics_routing(metrics *m, int64_t step, const metrics_shares *r)
     flush_or_tell(&m->files[METRICS_ROUTING]);
 }
 
-void metrics_eval(metrics *m, const pesc_step *s, int64_t targets)
+void metrics_eval(metrics *m, const pesc_step *s, int64_t targets, metrics_domains d)
 {
     if (!m)
         return;
@@ -257,6 +286,7 @@ void metrics_eval(metrics *m, const pesc_step *s, int64_t targets)
     else
         put_real(out, "eval_perplexity", exp(s->eval_loss));
     put_preference(m, out, s, true);
+    put_domains(m, out, s->step, d, "eval");
     str_printf(out, ",\"eval_tokens\":%lld}\n", (long long)targets);
     flush_or_tell(&m->files[METRICS_EVAL]);
     tf_scalar scalar = { "eval/loss", (float)s->eval_loss };

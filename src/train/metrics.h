@@ -38,9 +38,22 @@ typedef struct metrics_shares {
  * the mean over layers. dead: experts of all layers that no token chose. */
 void metrics_balance(const metrics_shares *r, double *entropy, int64_t *dead);
 
-void metrics_step(metrics *m, const pesc_step *s);
+/* The losses of one domain: their weighted sum, and that of the weights. */
+typedef struct metrics_domain {
+    const char *name;
+    double sum, weight;
+    int64_t targets;
+} metrics_domain;
+
+/* Those of a run with domain_experts; n 0: it has none. */
+typedef struct metrics_domains {
+    const metrics_domain *list; /* [n] */
+    size_t n;
+} metrics_domains;
+
+void metrics_step(metrics *m, const pesc_step *s, metrics_domains d);
 void metrics_routing(metrics *m, int64_t step, const metrics_shares *r);
-void metrics_eval(metrics *m, const pesc_step *s, int64_t targets);
+void metrics_eval(metrics *m, const pesc_step *s, int64_t targets, metrics_domains d);
 
 /* A measure of a validation by its name (option metric_for_best_model), and whether a lower one is
  * better. */

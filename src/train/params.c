@@ -1,4 +1,4 @@
-#include "train/params.h"
+#include "train/params_walk.h"
 
 #include "arch/bind.h"
 #include "backend/memory.h"
@@ -20,15 +20,6 @@ static bool in_attention(const tensor_rule *r)
 
 /* ---- the walk: once to measure (no list yet), once to list (no memory yet), once to place ---- */
 
-typedef struct walk {
-    params *p;
-    pesc_model *m; /* NULL: only a configuration is known */
-    const config *c;
-    tensor staging; /* f32: rows of a parameter on their way to where they are kept */
-    size_t n_list, n_loras, n_attached;
-    pesc_status status; /* of the first failure */
-} walk;
-
 static int64_t count_of(int32_t nd, const int64_t *ne)
 {
     int64_t n = 1;
@@ -38,13 +29,13 @@ static int64_t count_of(int32_t nd, const int64_t *ne)
 }
 
 /* The experts of this slot's layer that train; NULL: all of them. */
-static const expertcfg_layer *own_of(const walk *w, const slot *s)
+static const expertcfg_layer *own_of(const params_walk *w, const slot *s)
 {
     const expertcfg *own = w->p->spec.own;
     return own && s->expert >= 0 ? expertcfg_find(own, s->layer) : NULL;
 }
 
-static bool more_of_stack(const walk *w, const slot *s)
+static bool more_of_stack(const params_walk *w, const slot *s)
 {
     const expertcfg_layer *own = own_of(w, s);
     return s->expert >= 0 &&
@@ -52,7 +43,7 @@ static bool more_of_stack(const walk *w, const slot *s)
 }
 
 /* Gives q the next place of the flat buffers. Experts of a stack lie side by side. */
-static void take_param(walk *w, param *q, bool more, bool exact)
+void walk_take(params_walk *w, param *q, bool more, bool exact)
 {
     params *p = w->p;
     int64_t n = count_of(q->nd, q->ne);
@@ -77,14 +68,14 @@ static void take_param(walk *w, param *q, bool more, bool exact)
 }
 
 /* See param.ready. A head that is tied to the embeddings has their gradient. */
-static int32_t ready_after(const walk *w, const slot *s)
+static int32_t ready_after(const params_walk *w, const slot *s)
 {
     if (s->layer >= 0)
         return s->layer;
     return s->rule->flags & RULE_BELOW ? -1 : w->c->n_layers;
 }
 
-static void reach_layer(walk *w, const slot *s)
+void walk_reach(params_walk *w, const slot *s)
 {
     params *p = w->p;
     if (s->rule->flags & RULE_BELOW) { /* below everything */
@@ -109,7 +100,7 @@ static tensor part(tensor flat, const param *q, int64_t at)
 }
 
 /* What forward reads of a trained tensor. */
-static tensor working(const params *p, const param *q)
+tensor walk_working(const params *p, const param *q)
 {
     if (p->work.data && q->exact_at < 0 && params_has_copy(p, q))
         return part(p->work, q, q->work_at);
@@ -117,7 +108,7 @@ static tensor working(const params *p, const param *q)
 }
 
 /* U(-1/sqrt(in), 1/sqrt(in)), or zeros, from the name alone: t has the elements from `first` on. */
-static void initialise(walk *w, tensor t, const param *q, int64_t first, init_kind init)
+static void initialise(params_walk *w, tensor t, const param *q, int64_t first, init_kind init)
 {
     enum { CHUNK = 4096 };
     device *dev = w->m->dev;
@@ -137,7 +128,7 @@ static void initialise(walk *w, tensor t, const param *q, int64_t first, init_ki
 }
 
 /* Copies what a model's tensor holds, some rows at a time; what it lacks is initialised. */
-static void init_param(walk *w, const param *q, tensor from, init_kind init)
+void walk_init(params_walk *w, const param *q, tensor from, init_kind init)
 {
     device *dev = w->m->dev;
     int64_t cols = q->ne[q->nd - 1], rows = count_of(q->nd, q->ne) / cols, n;
@@ -157,7 +148,7 @@ static void init_param(walk *w, const param *q, tensor from, init_kind init)
     }
 }
 
-static void check_weight(walk *w, const slot *s)
+static void check_weight(params_walk *w, const slot *s)
 {
     dtype held = w->m ? bind_field(&w->m->shape.w, s)->dt : DT_F32;
     /* Chosen experts of a stack are written back to it, which blocks do not allow. */
@@ -170,7 +161,7 @@ static void check_weight(walk *w, const slot *s)
 }
 
 /* The stack of n matrices that ends with this one. */
-static param stack_of(const param *last, int64_t n)
+param walk_stack(const param *last, int64_t n)
 {
     int64_t before = (n - 1) * count_of(2, last->ne);
     return (param){ .group = last->group,
@@ -183,45 +174,44 @@ static param stack_of(const param *last, int64_t n)
 }
 
 /* The chosen experts of a stack that stays where it is. */
-static void place_own(walk *w, const slot *s, const expertcfg_layer *own, const param *stack)
+static void place_own(params_walk *w, const slot *s, const expertcfg_layer *own, const param *stack)
 {
     moe *g = &w->p->mirror.of.blocks[s->layer].moe;
     *bind_field(&w->p->mirror.of, s) = params_grad(w->p, stack);
-    g->own = own->ids;
-    g->n_own = own->n;
+    g->own = (expert_list){ own->ids, own->n, own->domains };
 }
 
 /* One expert is filled at a time; when the last has been, the stack moves. */
-static void place_weight(walk *w, const slot *s, param q)
+static void place_weight(params_walk *w, const slot *s, param q)
 {
     params *p = w->p;
     tensor *field = bind_field(&w->m->shape.w, s);
     const expertcfg_layer *own = own_of(w, s);
-    init_param(w, &q, field->data ? bind_tensor(&w->m->shape.w, s) : *field, s->rule->init);
+    walk_init(w, &q, field->data ? bind_tensor(&w->m->shape.w, s) : *field, s->rule->init);
     if (own)
         p->list[w->n_list - 1].into = bind_tensor(&w->m->shape.w, s);
     if (more_of_stack(w, s))
         return;
     if (s->expert >= 0) {
         int64_t n = own ? own->n : s->expert + 1;
-        q = stack_of(&q, n);
+        q = walk_stack(&q, n);
     }
     if (own) {
         place_own(w, s, own, &q);
         return;
     }
-    *field = working(p, &q);
+    *field = walk_working(p, &q);
     *bind_field(&p->mirror.of, s) = params_grad(p, &q);
 }
 
-static void add_weight(walk *w, const slot *s)
+static void add_weight(params_walk *w, const slot *s)
 {
     param q = { .group = param_group_of(s->rule), .nd = s->nd, .ready = ready_after(w, s) };
     memcpy(q.name, s->name, sizeof s->name);
     memcpy(q.ne, s->ne, sizeof q.ne);
-    take_param(w, &q, more_of_stack(w, s), s->rule->flags & RULE_F32);
+    walk_take(w, &q, more_of_stack(w, s), s->rule->flags & RULE_F32);
     if (!param_router_bias(s->rule)) /* it has no gradient */
-        reach_layer(w, s);
+        walk_reach(w, s);
     w->p->flat = w->p->flat || !own_of(w, s);
     if (w->p->memory)
         place_weight(w, s, q);
@@ -229,106 +219,9 @@ static void add_weight(walk *w, const slot *s)
         check_weight(w, s);
 }
 
-/* The last of the list is its A, or with `second` its B. */
-static void place_lora(walk *w, const slot *s, lora *l, bool second)
+static params_walk walk_all(params *p, pesc_model *m, const config *c, tensor staging)
 {
-    params *p = w->p;
-    const param *q = &p->list[w->n_list - 1];
-    linear *to = bind_linear(&w->m->shape.w, s);
-    linear *grad = bind_linear(&p->mirror.of, s);
-    lora *g = &p->lora_grads[w->n_loras];
-    tensor *t = second ? &l->b : &l->a;
-    init_param(w, q, *t, second ? INIT_ZERO : INIT_UNIFORM);
-    *t = working(p, q);
-    *(second ? &g->b : &g->a) = params_grad(p, q);
-    l->dropout = p->spec.lora_dropout;
-    l->stream = XXH64(s->name, strlen(s->name), 0);
-    to->lora = l;
-    grad->lora = g;
-}
-
-/* Name and shape of the A, or with `second` the B, of rank r. */
-static void name_lora(param *q, const slot *s, int64_t r, bool second)
-{
-    int module = (int)(strlen(s->name) - strlen(".weight"));
-    q->ne[0] = second ? s->ne[0] : r;
-    q->ne[1] = second ? r : s->ne[1];
-    snprintf(q->name, sizeof q->name, "%.*s.lora_%c.weight", module, s->name, "AB"[second]);
-}
-
-/* A's of linears that read the same lie side by side, so that they can be multiplied as one: all
- * come first, then (the second time round) all B's. */
-static void add_lora(walk *w, const slot *s, bool second)
-{
-    params *p = w->p;
-    lora *l = w->m ? bind_linear(&w->m->shape.w, s)->lora : NULL;
-    bool ours = l && p->loras && l == &p->loras[w->n_attached]; /* attached the first time */
-    bool attach = (!l || ours) && params_lora_rank(&p->spec, w->c, s);
-    if (!p->spec.lora_r || !(l || attach))
-        return;
-    int64_t r = l && !ours ? l->a.ne[0] : p->spec.lora_r;
-    param q = { .group = PARAM_LORA, .nd = 2, .ready = s->layer };
-    name_lora(&q, s, r, second);
-    take_param(w, &q, false, false);
-    reach_layer(w, s);
-    p->flat = true;
-    if (p->memory) {
-        if (attach) {
-            l = &p->loras[w->n_attached];
-            l->scale = p->spec.lora_alpha / (float)r;
-            w->m->shape.lora_rank = w->m->shape.lora_rank > r ? w->m->shape.lora_rank : (int32_t)r;
-        }
-        place_lora(w, s, l, second);
-    }
-    w->n_attached += attach;
-    w->n_loras++;
-}
-
-/* The last of the list is the A (`second`: the B) of an expert. When the last expert's is there,
- * the stack moves. */
-static void place_expert_lora(walk *w, const slot *s, lora_stack *l, bool second)
-{
-    params *p = w->p;
-    const param *q = &p->list[w->n_list - 1];
-    tensor *t = second ? &l->b : &l->a, from = *t;
-    const int64_t n = w->c->moe.topk.n_experts;
-    if (from.data) {
-        from = tensor_slice(&from, s->expert, 1);
-        from = (tensor){ .data = from.data, .dt = from.dt, .nd = 2, .ne = { q->ne[0], q->ne[1] } };
-    }
-    init_param(w, q, from, second ? INIT_ZERO : INIT_UNIFORM);
-    if (s->expert + 1 < n)
-        return;
-    param all = stack_of(q, n);
-    lora_stack *g = bind_lora_stack(&p->mirror.of, s);
-    *t = working(p, &all);
-    *(second ? &g->b : &g->a) = params_grad(p, &all);
-}
-
-/* LoRA of full experts: of one matrix, the A of all experts lie side by side, and so do the B. */
-static void add_expert_lora(walk *w, const slot *s, bool second)
-{
-    params *p = w->p;
-    lora_stack *l = w->m ? bind_lora_stack(&w->m->shape.w, s) : NULL;
-    bool there = l && l->a.data;
-    if (!p->spec.lora_r || !(there || params_lora_rank(&p->spec, w->c, s)))
-        return;
-    int64_t r = there ? l->a.ne[1] : p->spec.lora_r;
-    param q = { .group = PARAM_LORA, .nd = 2, .ready = s->layer };
-    name_lora(&q, s, r, second);
-    take_param(w, &q, s->expert + 1 < w->c->moe.topk.n_experts, false);
-    reach_layer(w, s);
-    p->flat = true;
-    if (!p->memory)
-        return;
-    if (!there)
-        l->scale = p->spec.lora_alpha / (float)r;
-    place_expert_lora(w, s, l, second);
-}
-
-static walk walk_all(params *p, pesc_model *m, const config *c, tensor staging)
-{
-    walk w = { .p = p, .m = m, .c = c, .staging = staging };
+    params_walk w = { .p = p, .m = m, .c = c, .staging = staging };
     p->n = p->n_work = p->n_exact = 0;
     memset(p->count, 0, sizeof p->count);
     p->mirror.facts = params_facts(&p->spec, c->n_layers);
@@ -339,16 +232,16 @@ static walk walk_all(params *p, pesc_model *m, const config *c, tensor staging)
         if (params_trains(&p->spec, &s))
             add_weight(&w, &s);
         if (s.rule->flags & RULE_LINEAR)
-            add_lora(&w, &s, false);
+            walk_add_lora(&w, &s, false);
         if (param_full_expert(s.rule))
-            add_expert_lora(&w, &s, false);
+            walk_add_expert_lora(&w, &s, false);
     }
     w.n_loras = w.n_attached = 0;
     for (slot s = slot_first(); slot_next(c, &s);) {
         if (s.rule->flags & RULE_LINEAR)
-            add_lora(&w, &s, true);
+            walk_add_lora(&w, &s, true);
         if (param_full_expert(s.rule))
-            add_expert_lora(&w, &s, true);
+            walk_add_expert_lora(&w, &s, true);
     }
     return w;
 }
@@ -359,7 +252,7 @@ void params_measure(params_size *out, const config *c, const train_spec *spec)
     config with = *c;
     params_configure(&with, spec);
     params_take_stages(&p, &with);
-    walk w = walk_all(&p, NULL, &with, (tensor){ 0 });
+    params_walk w = walk_all(&p, NULL, &with, (tensor){ 0 });
     params_place_stages(&p, &with);
     mem_free(p.stages);
     *out = (params_size){ .n = p.n,
@@ -387,7 +280,7 @@ static void layout(params *p, arena *a)
         p->exact = tensor_take1(a, DT_F32, p->n_exact);
 }
 
-static pesc_status take_lists(params *p, const walk *w)
+static pesc_status take_lists(params *p, const params_walk *w)
 {
     size_t layers = (size_t)p->m->shape.cfg.n_layers;
     p->list = mem_zalloc(w->n_list, sizeof *p->list);
@@ -411,6 +304,16 @@ static pesc_status check_spec(const pesc_model *m, const train_spec *s)
                     "a mixture of LoRA: found rank %d and %d of %d experts a token, expected a "
                     "rank above 0 and 1 to %d experts",
                     s->lora_r, s->molora_k, s->molora_experts, s->molora_experts);
+    return PESC_OK;
+}
+
+/* The model keeps the lists of experts that its LoRA is on for as long as the LoRA. */
+static pesc_status keep_choice(pesc_model *m, const expertcfg *own)
+{
+    expertcfg_free(&m->trained_experts);
+    for (size_t i = 0; own && i < own->n_layers; i++)
+        TRY(expertcfg_add(&m->trained_experts, own->layers[i].layer, own->layers[i].listed,
+                          own->layers[i].n));
     return PESC_OK;
 }
 
@@ -501,6 +404,7 @@ static pesc_status open_all(params *p)
     pesc_model *m = p->m;
     config with = m->shape.cfg;
     TRY(check_spec(m, &p->spec));
+    TRY(keep_choice(m, p->spec.lora_own));
     params_configure(&with, &p->spec);
     reshape(m, &with);
     params_set_ranks(&m->shape, &p->spec);
@@ -509,7 +413,7 @@ static pesc_status open_all(params *p)
     if (!params_take_stages(p, &m->shape.cfg))
         return fail_nomem("the window of gradients",
                           (size_t)m->shape.cfg.n_layers * sizeof(grad_stage));
-    walk w = walk_all(p, m, &m->shape.cfg, (tensor){ 0 });
+    params_walk w = walk_all(p, m, &m->shape.cfg, (tensor){ 0 });
     TRY(w.status);
     if (!w.n_list)
         return fail(PESC_USAGE, "nothing trains: this model has no part of what is asked for");

@@ -62,6 +62,9 @@ typedef struct train_spec {
     int32_t lora_r; /* 0: no LoRA trains */
     float lora_alpha, lora_dropout;
     uint32_t lora_targets; /* TARGET_ bits */
+    /* LoRA goes to these experts alone, and to what else the file says; borrowed like own. NULL: to
+     * all of lora_targets. */
+    const expertcfg *lora_own;
     layer_ranges lora_layers;
     float adapter_dropout;
     int32_t molora_experts, molora_k; /* experts 0: no mixture of LoRA; rank is lora_r */

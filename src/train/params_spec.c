@@ -65,6 +65,8 @@ static bool wants_lora(const train_spec *s, const config *c, const slot *t)
 {
     bool in_ffn = t->rule->offset >= offsetof(block, ffn);
     bool mixed = c->moe.kind == EXPERT_LORA && in_ffn;
+    if (s->lora_own && !param_chosen(s->lora_own, t))
+        return false;
     return s->lora_r > 0 && !mixed && target_of(t->rule) & s->lora_targets &&
            layers_has(&s->lora_layers, t->layer);
 }

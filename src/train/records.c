@@ -1,3 +1,4 @@
+#include "train/domains.h"
 #include "train/trainer.h"
 
 #include "base/log.h"
@@ -329,6 +330,8 @@ static pesc_status find(pesc_trainer *t, findings r[2])
                         : "has no answer within it; raise seq_len");
     for (int i = 0; i < 2 && sets[i]; i++)
         tell_lengths(t, names[i], &r[i].report);
+    if (t->own.n_domains)
+        TRY(domains_check(&t->own, t->data));
     t->over_length = r[0].report.over_length;
     return known ? PESC_OK : put_saved(t, r);
 }

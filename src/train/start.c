@@ -68,13 +68,24 @@ static pesc_status hash_base(const hfdir *d, uint64_t *out)
     return weights_check(d->ws);
 }
 
-/* Hashes the options that decide the numbers and the content of experts_config. */
+/* Which domain trains which of the experts. */
+static void put_domains(str *out, const expertcfg *own)
+{
+    for (size_t d = 0; d < own->n_domains; d++)
+        str_printf(out, " %s", own->domains[d]);
+    for (size_t i = 0; own->n_domains && i < own->n_layers; i++)
+        for (int32_t k = 0; k < own->layers[i].n; k++)
+            str_printf(out, " %llx", (unsigned long long)own->layers[i].domains[k]);
+}
+
+/* Hashes the options that decide the numbers and the content of the choices of experts. */
 static uint64_t hash_options(const pesc_trainer *t)
 {
     str text = { 0 };
     uint64_t h = settings_hash(&t->opt);
-    if (t->spec.own)
-        expertcfg_put(&text, t->spec.own);
+    if (t->spec.own || t->spec.lora_own)
+        expertcfg_put(&text, &t->own);
+    put_domains(&text, &t->own);
     h = text.n ? XXH3_64bits_withSeed(text.p, text.n, h) : h;
     str_free(&text);
     return h;

@@ -1,5 +1,6 @@
 /* The steps of a run: data, gradients, the update, and what is due after it. */
 #include "base/args.h"
+#include "train/domains.h"
 #include "train/trainer.h"
 
 #include "backend/memory.h"
@@ -41,6 +42,12 @@ bool pesc_trainer_done(const pesc_trainer *t)
 static bool is_last(const pesc_trainer *t)
 {
     return t->state.step + 1 >= t->length.steps;
+}
+
+/* The losses by domain; none where all domains train the same. */
+static metrics_domains domains_of(const pesc_trainer *t)
+{
+    return (metrics_domains){ t->domains, t->own.n_domains };
 }
 
 /* ---- gradients ---- */
@@ -162,6 +169,7 @@ static pesc_status gradients(pesc_trainer *t, pesc_step *out)
         TRY(gradient_start(t->gradient, i, &in.first_micro_batch));
         in.aux_weight = (float)(balance_weight(t) * ((double)b.n_tokens / tokens));
         in.z_weight = (float)(t->opt.router_z_coef * ((double)b.n_tokens / tokens));
+        in.domain = domains_bit(&b);
         in.step = (uint64_t)t->state.step;
         in.micro = (uint64_t)i;
         in.layer_done = layer_done;
@@ -175,6 +183,8 @@ static pesc_status gradients(pesc_trainer *t, pesc_step *out)
     }
     TRY(gradient_finish(t->gradient, &t->totals.records, &time));
     totals_add(&t->totals, t->batch);
+    domains_clear(t->domains, &t->own);
+    domains_add(t->domains, &t->totals, t->batch);
     out->comm_seconds = time.seconds;
     out->comm_hidden = time.hidden;
     out->ce = t->totals.ce;
@@ -283,7 +293,7 @@ static pesc_status train_one(pesc_trainer *t, pesc_step *out)
     out->worst_layer = shares.layers ? t->totals.sparse[worst] : 0;
     if (!out->skipped)
         watch_step(&t->watch, &shares, out->aux, t->opt.aux_coef);
-    metrics_step(t->files.log, out);
+    metrics_step(t->files.log, out, domains_of(t));
     if (t->opt.log_every && (s->step % t->opt.log_every == 0 || s->step == t->length.steps))
         metrics_routing(t->files.log, s->step, &shares);
     return st;
@@ -335,6 +345,7 @@ static pesc_status validate_batch(pesc_trainer *t, validation *v)
         preference_sums_add(&v->preferences, totals_preferences(&t->totals, i));
     }
     v->targets += batch_targets(t->eval_batch);
+    domains_add(t->domains, &t->totals, t->eval_batch);
     return PESC_OK;
 }
 
@@ -344,6 +355,7 @@ static pesc_status validate(pesc_trainer *t, pesc_step *out, int64_t *targets)
 {
     uint64_t n = dataset_used(t->eval_data);
     validation v = { 0 };
+    domains_clear(t->domains, &t->own);
     for (uint64_t first = 0; first < n; first += (uint64_t)t->opt.batch) {
         int64_t stop = stop_asked(t);
         TRY(peers_most(t->peers, "validation", &stop));
@@ -362,6 +374,20 @@ static pesc_status validate(pesc_trainer *t, pesc_step *out, int64_t *targets)
     else if (v.targets)
         out->eval_loss = v.sum / (double)v.targets;
     return PESC_OK;
+}
+
+/* The losses of a validation by domain, where experts train by domain. */
+static void tell_domains(const pesc_trainer *t)
+{
+    str line = { 0 };
+    for (size_t i = 0; i < t->own.n_domains; i++) {
+        const metrics_domain *d = &t->domains[i];
+        if (d->targets)
+            str_printf(&line, "%s%s %.4f", line.n ? ", " : "", d->name, d->sum / d->weight);
+    }
+    if (line.n && str_ok(&line))
+        log_notice("step %lld: validation loss by domain: %s", (long long)t->state.step, line.p);
+    str_free(&line);
 }
 
 /* Whether a validation is the best so far, by the measure that was chosen. */
@@ -383,7 +409,8 @@ static pesc_status evaluate(pesc_trainer *t, pesc_step *out, bool *best)
         return PESC_OK; /* the next step, or the resumed run, validates first */
     TRY(st);
     s->eval_due = 0;
-    metrics_eval(t->files.log, out, targets);
+    metrics_eval(t->files.log, out, targets, domains_of(t));
+    tell_domains(t);
     if (!targets)
         log_notice(
             "step %lld: no record of eval_data has an answer within seq_len %lld: there is no "

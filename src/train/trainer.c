@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "model/cost.h"
+#include "train/domains.h"
 #include "train/method.h"
 #include "train/plan.h"
 #include "train/settings.h"
@@ -54,6 +55,8 @@ static pesc_status open_pass(pesc_trainer *t)
                         .packing = o->packing,
                         .loss = strcmp(o->loss, "token") == 0 ? LOSS_TOKEN : LOSS_SEQUENCE,
                         .whole_chosen = t->objective.rule.kind == PREFERENCE_ORPO };
+    if (t->own.n_domains)
+        b.domains = &t->own;
     if (t->objective.rule.kind == PREFERENCE_KTO)
         b.mismatched = (uint64_t)o->batch;
     TRY(batch_open(&t->batch, t->data, b));
@@ -177,6 +180,10 @@ static pesc_status open_all(pesc_trainer *t)
     TRY(peers_agree(t->peers, "claiming the directory of the run", claimed));
     TRY(method_take_lora(o, &t->m->shape));
     TRY(method_spec(&t->spec, &t->own, o, &t->m->shape.cfg));
+    if (t->own.n_domains) {
+        TRY(domains_absolute(&t->domain_experts, o->domain_experts));
+        o->domain_experts = t->domain_experts;
+    }
     TRY(check_fp8(t));
     schedule_find(o->schedule, &t->length.schedule);
     objective_take(&t->objective, o);
@@ -260,6 +267,7 @@ static void release(pesc_trainer *t)
     gradient_close(t->gradient);
     params_close(t->params);
     expertcfg_free(&t->own);
+    mem_free(t->domain_experts);
     runstate_manifest_free(&t->files.saver.about);
     mem_free(t->files.saver.whole);
     mem_free(t->files.saver.yaml);

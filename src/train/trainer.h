@@ -9,6 +9,7 @@
 #include "train/batch.h"
 #include "train/checkpoint.h"
 #include "train/gradient.h"
+#include "train/metrics.h"
 #include "train/reference.h"
 #include "train/router_bias.h"
 #include "train/schedule.h"
@@ -49,7 +50,7 @@ struct pesc_trainer {
     pesc_model *m;          /* borrowed */
     peers *peers;           /* the processes of the run, that of m's device; NULL: this one */
     train_spec spec;
-    expertcfg own; /* what spec.own points to */
+    expertcfg own; /* what spec.own or spec.lora_own points to */
     params *params;
     gradient *gradient;
     optimizer *optim;
@@ -66,7 +67,9 @@ struct pesc_trainer {
     keep_counts keep; /* layers below the top one */
     run_bytes bytes;
     run_speed speed;
-    step_totals totals; /* of the last step */
+    step_totals totals;                        /* of the last step */
+    metrics_domain domains[EXPERTCFG_DOMAINS]; /* its losses, or those of a validation */
+    char *domain_experts; /* the option with absolute paths; NULL: it is not given */
     router_bias router_bias;
     watch watch;
 };

@@ -39,7 +39,7 @@ recipes='pesc:sparse qlora-pesc:sparse qlora:model lora:model full:model upcycle
             "$PESC" init "${r%:*}" --model "${r#*:}" --data train.jsonl --steps 1 --seq-len 64 > "$Y"
             # commented keys have their default values, so they may become real keys; left out are those whose value
             # is only a placeholder, and the experts, which a sparse model has already
-            sed -i -E '/^#[a-z0-9_]+: (FILE|NAME|DIR|N|[a-z0-9]+\|[a-z0-9|]+) /d; /^#(experts|top_k|adapter_dim|adapter_scale):/d
+            sed -i -E '/^#[a-z0-9_]+: (FILE|NAME|NAME=FILE,\.\.\.|DIR|N|[a-z0-9]+\|[a-z0-9|]+) /d; /^#(experts|top_k|adapter_dim|adapter_scale):/d
                 s/^#([a-z0-9_]+: )/\1/' "$Y"
             "$PESC" train -c "$Y" -o "$BATS_TEST_TMPDIR/a" --overwrite -q
             "$PESC" train "${r#*:}" $options -o "$BATS_TEST_TMPDIR/b" --overwrite -q

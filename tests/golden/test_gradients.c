@@ -18,78 +18,86 @@ typedef struct fixture {
     bool frozen; /* held in nf4: only LoRA trains */
     float dropout;
     int32_t molora;
-    bool expert_lora; /* LoRA on full experts, whose own weights are frozen */
+    int expert_lora; /* LoRA on full experts, whose own weights are frozen: on all, or on SOME */
 } fixture;
 
+enum { SOME = 2 };
+
 static const fixture fixtures[] = {
-    { "llama", false, 0, 0, false },
-    { "llama", false, 0.3F, 0, false },
-    { "llama", false, 0.3F, 4, false },
-    { "llama3", false, 0, 0, false },
-    { "mistral", false, 0, 0, false },
-    { "qwen2", false, 0, 0, false },
-    { "qwen2-window", false, 0, 0, false },
-    { "qwen3", false, 0, 0, false },
-    { "camelidae", false, 0, 0, false },
-    { "camelidae", false, 0.2F, 0, false },
-    { "qwen2idae", false, 0, 0, false },
-    { "mixtral", false, 0, 0, false },
-    { "granitemoe", false, 0, 0, false },
-    { "flex_olmo", false, 0, 0, false },
-    { "afmoe", false, 0, 0, false },
-    { "exaone4", false, 0, 0, false },
-    { "qwen2_moe", false, 0, 0, false },
-    { "qwen3_moe", false, 0, 0, false },
-    { "olmoe", false, 0, 0, false },
-    { "deepseek_v2", false, 0, 0, false },
-    { "deepseek_v2-yarn", false, 0, 0, false },
-    { "deepseek_v3", false, 0, 0, false },
-    { "deepseek_v3-yarn", false, 0, 0, false },
-    { "glm4_moe_lite", false, 0, 0, false },
-    { "dots1", false, 0, 0, false },
-    { "seed_oss", false, 0, 0, false },
-    { "ernie4_5", false, 0, 0, false },
-    { "ernie4_5_moe", false, 0, 0, false },
-    { "solar_open", false, 0, 0, false },
-    { "deepseek", false, 0, 0, false },
-    { "smollm3", false, 0, 0, false },
-    { "granite", false, 0, 0, false },
-    { "granite", false, 0.3F, 4, false },
-    { "ministral3", false, 0, 0, false },
-    { "hunyuan_v1_dense", false, 0, 0, false },
-    { "gpt_oss", false, 0, 0, false },
+    { "llama", false, 0, 0, 0 },
+    { "llama", false, 0.3F, 0, 0 },
+    { "llama", false, 0.3F, 4, 0 },
+    { "llama3", false, 0, 0, 0 },
+    { "mistral", false, 0, 0, 0 },
+    { "qwen2", false, 0, 0, 0 },
+    { "qwen2-window", false, 0, 0, 0 },
+    { "qwen3", false, 0, 0, 0 },
+    { "camelidae", false, 0, 0, 0 },
+    { "camelidae", false, 0.2F, 0, 0 },
+    { "qwen2idae", false, 0, 0, 0 },
+    { "mixtral", false, 0, 0, 0 },
+    { "granitemoe", false, 0, 0, 0 },
+    { "flex_olmo", false, 0, 0, 0 },
+    { "afmoe", false, 0, 0, 0 },
+    { "exaone4", false, 0, 0, 0 },
+    { "qwen2_moe", false, 0, 0, 0 },
+    { "qwen3_moe", false, 0, 0, 0 },
+    { "olmoe", false, 0, 0, 0 },
+    { "deepseek_v2", false, 0, 0, 0 },
+    { "deepseek_v2-yarn", false, 0, 0, 0 },
+    { "deepseek_v3", false, 0, 0, 0 },
+    { "deepseek_v3-yarn", false, 0, 0, 0 },
+    { "glm4_moe_lite", false, 0, 0, 0 },
+    { "dots1", false, 0, 0, 0 },
+    { "seed_oss", false, 0, 0, 0 },
+    { "ernie4_5", false, 0, 0, 0 },
+    { "ernie4_5_moe", false, 0, 0, 0 },
+    { "solar_open", false, 0, 0, 0 },
+    { "deepseek", false, 0, 0, 0 },
+    { "smollm3", false, 0, 0, 0 },
+    { "granite", false, 0, 0, 0 },
+    { "granite", false, 0.3F, 4, 0 },
+    { "ministral3", false, 0, 0, 0 },
+    { "hunyuan_v1_dense", false, 0, 0, 0 },
+    { "gpt_oss", false, 0, 0, 0 },
     { "gpt_oss-mxfp4", .expert_lora = true },
-    { "olmo2", false, 0, 0, false },
-    { "olmo3", false, 0, 0, false },
-    { "gemma2", false, 0, 0, false },
-    { "gemma3", false, 0, 0, false },
-    { "gemma3", false, 0.3F, 4, false },
-    { "gemma4", false, 0, 0, false },
-    { "gemma4", false, 0.3F, 4, false },
-    { "gemma4-shared", false, 0, 0, false },
-    { "gemma4-shared", false, 0.3F, 4, false },
-    { "gemma4-inputs", false, 0, 0, false },
-    { "gemma4-inputs", false, 0.3F, 4, false },
-    { "gemma4-moe", false, 0, 0, false },
+    { "olmo2", false, 0, 0, 0 },
+    { "olmo3", false, 0, 0, 0 },
+    { "gemma2", false, 0, 0, 0 },
+    { "gemma3", false, 0, 0, 0 },
+    { "gemma3", false, 0.3F, 4, 0 },
+    { "gemma4", false, 0, 0, 0 },
+    { "gemma4", false, 0.3F, 4, 0 },
+    { "gemma4-shared", false, 0, 0, 0 },
+    { "gemma4-shared", false, 0.3F, 4, 0 },
+    { "gemma4-inputs", false, 0, 0, 0 },
+    { "gemma4-inputs", false, 0.3F, 4, 0 },
+    { "gemma4-moe", false, 0, 0, 0 },
     { "gemma4-moe", .expert_lora = true },
-    { "olmo2", false, 0.3F, 4, false },
-    { "phi3", false, 0.3F, 4, false },
-    { "phi3-long", false, 0, 0, false },
-    { "glm4", false, 0, 0, false },
-    { "lfm2", false, 0, 0, false },
-    { "lfm2", false, 0.3F, 4, false },
-    { "lfm2_moe", false, 0, 0, false },
-    { "qwen3_5", false, 0, 0, false },
-    { "qwen3_5", false, 0.3F, 4, false },
-    { "qwen3_5_moe", false, 0, 0, false },
-    { "qwen3_next", false, 0, 0, false },
-    { "bnb", true, 0, 0, false },
+    { "olmo2", false, 0.3F, 4, 0 },
+    { "phi3", false, 0.3F, 4, 0 },
+    { "phi3-long", false, 0, 0, 0 },
+    { "glm4", false, 0, 0, 0 },
+    { "lfm2", false, 0, 0, 0 },
+    { "lfm2", false, 0.3F, 4, 0 },
+    { "lfm2_moe", false, 0, 0, 0 },
+    { "qwen3_5", false, 0, 0, 0 },
+    { "qwen3_5", false, 0.3F, 4, 0 },
+    { "qwen3_5_moe", false, 0, 0, 0 },
+    { "qwen3_next", false, 0, 0, 0 },
+    { "bnb", true, 0, 0, 0 },
     { "mixtral", .dropout = 0.3F, .expert_lora = true },
     { "mixtral", .expert_lora = true },
     { "qwen2_moe", .expert_lora = true },
     { "qwen3_moe", .expert_lora = true },
     { "olmoe", .expert_lora = true },
     { "deepseek_v2", .expert_lora = true },
+    { "mixtral", .dropout = 0.3F, .expert_lora = SOME },
+    { "qwen2_moe", .expert_lora = SOME },
+    { "deepseek_v2", .expert_lora = SOME },
+    { "gpt_oss", .expert_lora = SOME },
+    { "qwen3_5_moe", .expert_lora = SOME },
+    { "lfm2_moe", .expert_lora = SOME },
 };
 
 enum { N_SEQS = 3, MAX_COUNTS = 256 };
@@ -97,6 +105,7 @@ enum { N_SEQS = 3, MAX_COUNTS = 256 };
 static pesc_device *dev;
 
 typedef struct trial {
+    expertcfg chosen;
     pesc_model *m;
     params *p;
     pass *t;
@@ -112,12 +121,28 @@ static int64_t count_of(const param *q)
     return q->ne[0] * (q->nd > 1 ? q->ne[1] : 1);
 }
 
+/* Experts 0, 1, 3, 5 ... of each layer; the last layer has one. */
+static void choose_some(trial *t)
+{
+    const config *c = &t->m->shape.cfg;
+    t->chosen = (expertcfg){ .shared_experts = true, .non_expert_modules = true };
+    for (int32_t l = 0; l < c->n_layers; l++) {
+        int32_t ids[MAX_COUNTS] = { 0 }, n = 1;
+        for (int32_t e = 1; l + 1 < c->n_layers && e < c->moe.topk.n_experts; e += 2)
+            ids[n++] = e;
+        if (t->m->shape.w.blocks[l].sparse)
+            must(expertcfg_add(&t->chosen, l, ids, n));
+    }
+}
+
 static void open_model(trial *t, const fixture *f)
 {
     pesc_load_options opt = pesc_load_defaults();
     if (!f->frozen)
         opt.base_dtype = "f32";
     must(pesc_model_open(&t->m, dev, golden_path(f->name), &opt));
+    if (f->expert_lora == SOME)
+        choose_some(t);
     train_spec spec = { .adapters = !f->frozen,
                         .routers = !f->frozen,
                         .experts = !f->frozen && !f->expert_lora,
@@ -127,6 +152,7 @@ static void open_model(trial *t, const fixture *f)
                         .lora_dropout = f->dropout,
                         .adapter_dropout = f->dropout,
                         .lora_targets = TARGET_ALL | (f->expert_lora ? TARGET_EXPERTS : 0),
+                        .lora_own = f->expert_lora == SOME ? &t->chosen : NULL,
                         .molora_experts = f->molora,
                         .molora_k = 2,
                         .seed = 5 };
@@ -189,6 +215,7 @@ static void close_trial(trial *t)
     pass_close(t->t);
     params_close(t->p);
     pesc_model_close(t->m);
+    expertcfg_free(&t->chosen);
     free(t->ids);
 }
 
@@ -314,7 +341,9 @@ int main(void)
         const fixture *f = &fixtures[i];
         snprintf(names[i], sizeof names[i], "%s%s%s%s: gradients equal differences", f->name,
                  f->dropout > 0 ? ", dropout" : "", f->molora ? ", mixture of LoRA" : "",
-                 f->expert_lora ? ", LoRA on experts" : "");
+                 f->expert_lora == SOME ? ", LoRA on some experts"
+                 : f->expert_lora       ? ", LoRA on experts"
+                                        : "");
         tests[i] = (struct CMUnitTest){ .name = names[i],
                                         .test_func = gradients_equal_differences,
                                         .initial_state = (void *)(uintptr_t)f };

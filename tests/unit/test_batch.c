@@ -152,10 +152,46 @@ static void pairs_stay_together(void **state)
     dataset_close(d);
 }
 
+/* Each domain fills micro-batches of its own; records keep their order in them, and records of no
+ * domain come first. */
+static void domains_do_not_mix(void **state)
+{
+    (void)state;
+    static const char text[] = "{\"input_ids\":[1,2],\"labels\":[1,2],\"domain\":\"b\"}\n"
+                               "{\"input_ids\":[3,4],\"labels\":[3,4],\"domain\":\"a\"}\n"
+                               "{\"input_ids\":[5,6],\"labels\":[5,6],\"domain\":\"c\"}\n"
+                               "{\"input_ids\":[7,8],\"labels\":[7,8],\"domain\":\"b\"}\n"
+                               "{\"input_ids\":[9,10],\"labels\":[9,10],\"domain\":\"a\"}\n"
+                               "{\"input_ids\":[11,12],\"labels\":[11,12],\"domain\":\"a\"}\n";
+    static const struct {
+        int32_t group, n, first;
+    } want[] = { { 0, 1, 5 }, { 1, 2, 3 }, { 1, 1, 11 }, { 2, 2, 1 } };
+    char a[] = "a", b[] = "b", *names[] = { a, b };
+    const expertcfg domains = { .domains = names, .n_domains = 2 };
+    const char *path = files_text("domains.jsonl", text);
+    dataset *d = NULL;
+    batch *all = NULL;
+    must(dataset_open(
+        &d, &(dataset_options){ .paths = &path, .n_paths = 1, .seq_len = 8, .vocab = 100 }));
+    must(batch_open(&all, d,
+                    (batch_options){ .micro_tokens = 4, .packing = true, .domains = &domains }));
+    must(batch_load(all, 0, 6));
+    assert_int_equal(batch_micros(all), 4);
+    for (int i = 0; i < 4; i++) {
+        micro_batch m = batch_micro(all, i);
+        assert_int_equal(m.group, want[i].group);
+        assert_int_equal(m.n_seqs, want[i].n);
+        assert_int_equal(m.seqs[0].ids[0], want[i].first);
+    }
+    batch_close(all);
+    dataset_close(d);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(packs_in_order),
+        cmocka_unit_test(domains_do_not_mix),
         cmocka_unit_test(pairs_stay_together),
         cmocka_unit_test(weights_do_not_depend_on_packing),
         cmocka_unit_test(goes_on_into_the_next_epoch),

@@ -52,8 +52,8 @@ static void writes_the_agreed_keys(void **state)
     b.skipped = true; /* its gradient was not finite */
     b.ce = NAN;
     b.expert_entropy = NAN;
-    metrics_step(m, &a);
-    metrics_step(m, &b);
+    metrics_step(m, &a, (metrics_domains){ 0 });
+    metrics_step(m, &b, (metrics_domains){ 0 });
     const float share[] = { 0.5f, 0.5f, 1.0f, 0.0f };
     metrics_routing(m, 2, &(metrics_shares){ share, 2, 2 });
     metrics_close(m);
@@ -87,8 +87,8 @@ static void writes_preferences(void **state)
                                                           .logp_chosen = -3,
                                                           .logp_rejected = -4,
                                                           .kl = NAN };
-    metrics_step(m, &a);
-    metrics_eval(m, &a, 40);
+    metrics_step(m, &a, (metrics_domains){ 0 });
+    metrics_eval(m, &a, 40, (metrics_domains){ 0 });
     metrics_close(m);
     char *got = text_of("metrics.jsonl");
     assert_non_null(strstr(got, ",\"rewards/chosen\":0.25,\"rewards/rejected\":-0.5,"
@@ -116,12 +116,12 @@ static void cuts_back(void **state)
     metrics_lengths at = nothing;
     metrics *m = start(&nothing);
     pesc_step a = step_of(1), b = step_of(2);
-    metrics_step(m, &a);
+    metrics_step(m, &a, (metrics_domains){ 0 });
     must(metrics_sync(m, &at));
-    metrics_step(m, &b);
+    metrics_step(m, &b, (metrics_domains){ 0 });
     metrics_close(m);
     m = start(&at);
-    metrics_step(m, &b);
+    metrics_step(m, &b, (metrics_domains){ 0 });
     metrics_close(m);
     char *got = text_of("metrics.jsonl");
     assert_non_null(strstr(got, "{\"step\":1,"));
@@ -141,9 +141,9 @@ static void waits_for_the_disk(void **state)
     pesc_step a = step_of(1), b = step_of(2);
     metrics_lengths at;
     assert_true(fault_arm("write:1:ENOSPC"));
-    metrics_step(m, &a);
+    metrics_step(m, &a, (metrics_domains){ 0 });
     assert_true(fault_fired());
-    metrics_step(m, &b);
+    metrics_step(m, &b, (metrics_domains){ 0 });
     must(metrics_sync(m, &at));
     assert_true(fault_arm("fsync:1:EIO"));
     must_fail(metrics_sync(m, &at), PESC_DISK, "cannot be flushed to disk");

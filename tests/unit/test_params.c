@@ -353,9 +353,9 @@ static void chosen_experts_alone(void **state)
     assert_false(p->mirror.facts.first_attn);
     assert_ptr_equal(m->shape.w.blocks[1].moe.down.data, before.data);
     const moe *g = &p->mirror.of.blocks[1].moe;
-    assert_int_equal(g->n_own, 2);
-    assert_int_equal(g->own[0], 0);
-    assert_int_equal(g->own[1], 2);
+    assert_int_equal(g->own.n, 2);
+    assert_int_equal(g->own.ids[0], 0);
+    assert_int_equal(g->own.ids[1], 2);
     assert_int_equal(g->down.ne[0], 2);
     assert_null(p->mirror.of.blocks[0].moe.down.data);
     assert_null(g->router.data);
