@@ -344,7 +344,10 @@
     X(WORDS, domain_experts, NONE, NAMED("NAME=FILE,..."), 0, METHOD, PESC_TUNING,                 \
       "methods esft, lora and qlora: the records of each domain (their field \"domain\", or the name of "  \
       "their file) train only the experts that its FILE chooses, instead of experts_config or "    \
-      "experts_from for all")
+      "experts_from for all")                                                                      \
+    X(REAL, max_epochs, "0", RANGE(0, 1e9), UNSAVED, SCHEDULE, "train",                            \
+      "refuse a run whose steps pass over the records more often than this; 0 is never; 1000 with " \
+      "preset esft, unless steps or epochs are given")
 
 /* ---- pesc_eval_options: loss and exact answers ---- */
 

@@ -328,7 +328,8 @@ class Trainer(Handle):
         if preset:
             lib.pesc_train_preset(opt.pointer, os.fsencode(preset))
             # a preset may set what has the last word over an option that was given: then it has not
-            for given, other, none in (("batch", "batch_tokens", 0), ("epochs", "steps", 0)):
+            for given, other, none in (("batch", "batch_tokens", 0), ("epochs", "steps", 0), ("steps", "max_epochs", 0),
+                                       ("epochs", "max_epochs", 0)):
                 if given in options:
                     options.setdefault(other, none)
         opt.update(options)

@@ -35,6 +35,7 @@ static pesc_status esft_preset(pesc_train_options *o)
     o->seq_len = 4096;
     o->batch_tokens = o->batch * o->seq_len; /* 32 sequences that records are packed into */
     o->steps = 500;
+    o->max_epochs = 1000;
     o->warmup_steps = 0;
     o->clip = 1;
     o->weight_decay = 0.1;

@@ -33,6 +33,24 @@ void start_length(pesc_trainer *t)
     t->files.saver.steps = t->length.steps;
 }
 
+pesc_status start_check_epochs(const pesc_trainer *t)
+{
+    const pesc_train_options *o = &t->opt;
+    const double records = (double)dataset_used(t->data);
+    const double epochs = (double)o->steps * (double)o->batch / records;
+    if (!(o->max_epochs > 0) || !o->steps)
+        return PESC_OK;
+    if (epochs > o->max_epochs)
+        return fail(PESC_USAGE,
+                    "steps: %lld steps of %lld records are %.0f passes over the %.0f records that "
+                    "there are, more than max_epochs %g; say how long the run is with steps or "
+                    "epochs",
+                    (long long)o->steps, (long long)o->batch, epochs, records, o->max_epochs);
+    log_notice("%lld steps of %lld records are %.3g passes over the %.0f records that there are",
+               (long long)o->steps, (long long)o->batch, epochs, records);
+    return PESC_OK;
+}
+
 void start_warmup(pesc_trainer *t)
 {
     pesc_train_options *o = &t->opt;

@@ -202,6 +202,7 @@ static pesc_status open_all(pesc_trainer *t)
     TRY(records_check(t)); /* it takes long: after what is refused at once */
     start_length(t);
     start_warmup(t);
+    TRY(start_check_epochs(t));
     TRY(start_identify(t));
     TRY(start_run(t));
     save_open(t);

@@ -106,6 +106,10 @@ void records_changed(const pesc_trainer *t, str *how);
 void start_length(pesc_trainer *t);
 void start_warmup(pesc_trainer *t);
 
+/* With max_epochs, as preset esft has it: a notice tells how many passes over the records the steps
+ * are; PESC_USAGE when they are more. */
+pesc_status start_check_epochs(const pesc_trainer *t);
+
 /* Fills in what checkpoints tell of the model, the tokenizer, the data and the options. All
  * processes must have those of rank 0: PESC_USAGE in all of them names the rank where something
  * differs, and what. */

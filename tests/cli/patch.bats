@@ -152,6 +152,27 @@ same_run() { # a b
     [[ $stderr == *"options that decide the numbers have changed"* ]]
 }
 
+@test "esft training: --preset esft tells how many passes over the records its steps are, and refuses thousands" {
+    local r=$BATS_TEST_TMPDIR/r
+    common=(train "$GOLDEN/mixtral" --method full --preset esft --data "$G/olmoe/data.jsonl" --seq-len 32)
+    pesc "${common[@]}" -o "$r"
+    [ "$status" = 2 ]
+    [[ $stderr =~ "steps: 500 steps of "[0-9]+" records are "[0-9]+" passes over the "[0-9]+" records that there are, more than max_epochs 1000; say how long the run is with steps or epochs" ]]
+    [ ! -e "$r" ]
+    pesc "${common[@]}" -o "$r" --batch 2 --max-epochs 0.01
+    [ "$status" = 2 ]
+    [[ $stderr == *"more than max_epochs 0.01"* ]]
+    for given in "--steps 1" "--epochs 0.001"; do
+        # shellcheck disable=SC2086
+        pesc "${common[@]}" -o "$r" $given --batch 2 --overwrite
+        [ "$status" = 0 ]
+        refute grep -q 'passes over' <<< "$stderr"
+    done
+    pesc "${common[@]}" -o "$r.2" --batch 2 --lr 0 --eval-every 0 --save-every 0
+    [ "$status" = 0 ]
+    [[ $stderr =~ "500 steps of 2 records are "[0-9.]+" passes over the "[0-9]+" records that there are" ]]
+}
+
 # ---- patches
 
 @test "patch: every command that runs a model takes one" {

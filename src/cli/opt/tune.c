@@ -22,6 +22,8 @@ static void let_given_win(const options *o, pesc_train_options *out)
         out->batch_tokens = 0;
     if (opt_given(o, "epochs") && !opt_given(o, "steps"))
         out->steps = 0;
+    if ((opt_given(o, "steps") || opt_given(o, "epochs")) && !opt_given(o, "max_epochs"))
+        out->max_epochs = 0;
     if (opt_given(o, "warmup_ratio") && !opt_given(o, "warmup_steps"))
         out->warmup_steps = PESC_AUTO;
 }
