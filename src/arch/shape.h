@@ -61,6 +61,7 @@ typedef struct lora_stack {
 /* Experts of served adapters beside those of a layer (extra_experts.h), numbered after them. */
 typedef struct extra_experts {
     tensor gate, up, down;                /* like those of moe, of X experts; X 0: absent */
+    tensor gate_bias, up_bias, down_bias; /* of the layer's experts and of these; or absent */
     tensor table; /* i32 [served adapters + 1, E]: the expert that a row computes with where its
                      router has chosen e; row 0 is for rows without a served adapter */
 } extra_experts;

@@ -25,7 +25,7 @@ static const lora *lora_of(pesc_model *m, const slot *s)
     return of ? of->lora : NULL;
 }
 
-static void fold(device *dev, const tensor *w, const lora *l)
+void fold_lora(device *dev, const tensor *w, const lora *l)
 {
     for (int64_t at = 0, n, rows = w->ne[0]; at < rows; at += n) {
         n = rows - at < ROWS ? rows - at : ROWS;
@@ -48,21 +48,27 @@ static void detach(pesc_model *m, const slot *s)
         *stack = (lora_stack){ 0 };
 }
 
+pesc_status fold_reserve(device *dev, int64_t columns)
+{
+    const work_limits most = { .act = DT_F32, .converted = ROWS * columns };
+    return dev->op->reserve(dev, dev->op->scratch_bytes(dev, &most));
+}
+
 pesc_status fold_loras(pesc_model *m)
 {
     const ops *op = m->dev->op;
-    work_limits most = { .act = DT_F32 };
+    int64_t columns = 0;
     for (slot s = slot_first(); slot_next(&m->shape.cfg, &s);)
-        if (lora_of(m, &s) && ROWS * s.ne[1] > most.converted)
-            most.converted = ROWS * s.ne[1];
-    TRY(op->reserve(m->dev, op->scratch_bytes(m->dev, &most)));
+        if (lora_of(m, &s) && s.ne[1] > columns)
+            columns = s.ne[1];
+    TRY(fold_reserve(m->dev, columns));
     m->shape.expert_rank = 0;
     for (slot s = slot_first(); slot_next(&m->shape.cfg, &s);) {
         const lora *l = lora_of(m, &s);
         const lora_stack *stack = bind_lora_stack(&m->shape.w, &s);
         if (l) {
             tensor w = bind_tensor(&m->shape.w, &s);
-            fold(m->dev, &w, l);
+            fold_lora(m->dev, &w, l);
             detach(m, &s);
             m->attached->folded = true;
         } else if (stack && stack->a.data && stack->a.ne[1] > m->shape.expert_rank) {

@@ -11,4 +11,9 @@
  */
 pesc_status fold_loras(pesc_model *m);
 
+/* w [O,I] += scale B A, f32 or bf16. The scratch of fold_reserve() must be there: for weights of up
+ * to so many columns. */
+void fold_lora(device *dev, const tensor *w, const lora *l);
+pesc_status fold_reserve(device *dev, int64_t columns);
+
 #endif

@@ -2,6 +2,7 @@
 
 #include "arch/bind.h"
 #include "arch/fused.h"
+#include "arch/param_group.h"
 #include "attach/attached.h"
 #include "attach/extra_experts.h"
 #include "backend/memory.h"
@@ -50,7 +51,8 @@ static pesc_status check_loras(struct served_adapters *sp, const pesc_model *m)
         if (!adapter)
             continue;
         for (slot s = slot_first(); slot_next(&m->shape.cfg, &s);) {
-            const peft_lora *l = find_lora(adapter, &s);
+            const bool expert = param_full_expert(s.rule);
+            const peft_lora *l = expert ? peft_find(adapter, s.name) : find_lora(adapter, &s);
             if (!l)
                 continue;
             TRY(peft_check_fit(adapter, l, s.ne));
@@ -58,8 +60,7 @@ static pesc_status check_loras(struct served_adapters *sp, const pesc_model *m)
         }
         if (used < adapter->n)
             return fail(PESC_SHAPE,
-                        "%s: %zu of its %zu LoRAs are on no linear of this model outside its "
-                        "experts; LoRA on experts cannot be a model of its own",
+                        "%s: %zu of its %zu LoRAs are on no linear and no expert of this model",
                         adapter->dir, adapter->n - used, adapter->n);
     }
     for (slot s = slot_first(); slot_next(&m->shape.cfg, &s);)
@@ -193,7 +194,6 @@ static pesc_status open_loras(pesc_model *m, struct served_adapters *sp)
     static const memory_need need = { "the served adapters", "fewer of them need less" };
     arena a = { 0 };
     size_t n = (size_t)sp->n;
-    TRY(check_loras(sp, m));
     sp->banks = mem_zalloc(sp->n_banks + 1, sizeof *sp->banks);
     sp->parts = mem_zalloc(sp->n_banks * n + 1, sizeof *sp->parts);
     if (!sp->banks || !sp->parts)
@@ -207,7 +207,8 @@ static pesc_status open_loras(pesc_model *m, struct served_adapters *sp)
 static pesc_status open_all(pesc_model *m, struct served_adapters *sp, const served_adapter *all)
 {
     TRY(open_files(m, sp, all));
-    TRY(extra_open(&sp->extra, m, sp->patches, sp->n));
+    TRY(check_loras(sp, m));
+    TRY(extra_open(&sp->extra, m, &(extra_source){ sp->patches, sp->adapters, sp->n }));
     return open_loras(m, sp);
 }
 

@@ -263,9 +263,15 @@ typedef struct expert_parts {
 static expert_parts expert_parts_of(const moe *m, const extra_experts *x)
 {
     const tensor *gate = x ? &x->gate : NULL, *up = x ? &x->up : NULL, *down = x ? &x->down : NULL;
-    return (expert_parts){ { &m->lora_gate, m->gate, m->gate_bias, gate, 0, DROPOUT_GATE },
-                           { &m->lora_up, m->up, m->up_bias, up, 1, DROPOUT_UP },
-                           { &m->lora_down, m->down, m->down_bias, down, 0, DROPOUT_DOWN } };
+    expert_parts e = { { &m->lora_gate, m->gate, m->gate_bias, gate, 0, DROPOUT_GATE },
+                       { &m->lora_up, m->up, m->up_bias, up, 1, DROPOUT_UP },
+                       { &m->lora_down, m->down, m->down_bias, down, 0, DROPOUT_DOWN } };
+    if (x) {
+        e.gate.bias = x->gate_bias;
+        e.up.bias = x->up_bias;
+        e.down.bias = x->down_bias;
+    }
+    return e;
 }
 
 /* What A reads: x, or in training x with dropout. */
@@ -307,8 +313,10 @@ static void expert_lora_add(const pass *p, const block *b, const expert_part *e,
 static void expert_part_fwd(const pass *p, const block *b, const expert_part *e, tensor y, tensor x)
 {
     expert_product(p, y, x, e->w, e->extra);
+    tensor offsets = p->acts.moe.offsets; /* and, after them, those of the extra experts */
+    offsets.ne[0] = e->bias.ne[0] + 1;
     if (e->bias.data)
-        p->dev->op->add_bias(p->dev, y, e->bias, p->acts.moe.offsets);
+        p->dev->op->add_bias(p->dev, y, e->bias, offsets);
     if (!e->s->a.data)
         return;
     tensor mid = expert_lora_mid(p, e, expert_lora_in(p, b, e, x));

@@ -386,7 +386,7 @@ PY
 
 @test "esft prune: the best experts of each layer, with their rows of the router, on every family" {
     local t=$BATS_TEST_TMPDIR name
-    for name in mixtral olmoe qwen2_moe qwen3_moe deepseek_v2 deepseek gpt_oss; do
+    for name in mixtral olmoe qwen2_moe qwen3_moe deepseek_v2 deepseek gpt_oss qwen3_5_moe qwen3_next lfm2_moe ernie4_5_moe; do
         pesc esft score "$GOLDEN/$name" --data "$GOLDEN/esft_score/ids.jsonl" -o "$t/$name"
         [ "$status" = 0 ]
         pesc info "$GOLDEN/$name" --json

@@ -154,6 +154,35 @@ make_patches() {
     [ "$status" = 0 ]
 }
 
+@test "serve: LoRAs on chosen experts, and patches of experts with biases, run beside the base" {
+    local T=$BATS_TEST_TMPDIR f
+    echo '{"input_ids":[1,5,9,13,17,21],"labels":[1,5,9,13,17,21]}' > "$T/d.jsonl"
+    for f in olmoe gpt_oss; do
+        local more= # gpt_oss has a third layer
+        [ $f = olmoe ] || more=', "2": []'
+        echo '{"experts": {"0": [2, 0], "1": [1]'"$more"'}}' > "$T/a.json"
+        echo '{"experts": {"0": [4, 2], "1": [0, 1, 3]'"$more"'}, "non_expert_modules": true}' > "$T/b.json"
+        for name in a b; do
+            "$PESC" train "$GOLDEN/$f" --method lora --experts-from "$T/$name.json" --lora-r 2 --data "$T/d.jsonl" -o "$T/$f.$name" --steps 3 \
+                --lr 0.05 -q > /dev/null
+            "$PESC" merge "$T/$f.$name" -o "$T/$f.$name.merged" --check false -q > /dev/null
+        done
+        run python3 "$BATS_TEST_DIRNAME/../serve/expert_loras.py" "$GOLDEN/$f" "a=$T/$f.a=$T/$f.a.merged" "b=$T/$f.b=$T/$f.b.merged"
+        printf '%s\n' "$output"
+        [ "$status" = 0 ]
+    done
+    "$PESC" train "$GOLDEN/gpt_oss" --method esft --experts-config "$T/a.json" --data "$T/d.jsonl" -o "$T/patch" --steps 3 --lr 0.05 -q > /dev/null
+    "$PESC" train "$GOLDEN/gpt_oss" --method lora --lora-r 2 --data "$T/d.jsonl" -o "$T/lora" --steps 3 --lr 0.05 -q > /dev/null
+    echo '{"experts": {"0": [], "1": [4], "2": [0]}}' > "$T/c.json"
+    "$PESC" train "$GOLDEN/gpt_oss" --method esft --experts-config "$T/c.json" --data "$T/d.jsonl" -o "$T/other" --steps 3 --lr 0.05 -q > /dev/null
+    run python3 "$BATS_TEST_DIRNAME/../serve/patches.py" "$GOLDEN/gpt_oss" "$T/patch" "$T/other" "$T/lora/latest"
+    printf '%s\n' "$output"
+    [ "$status" = 0 ]
+    pesc serve "$GOLDEN/olmoe" --port 0 --base-dtype nf4 --lora "a=$T/olmoe.a"
+    [ "$status" != 0 ]
+    [[ $stderr == *"is a LoRA on experts, which $GOLDEN/olmoe holds in nf4; as a model of its own it needs them in --base-dtype bf16 or f32" ]]
+}
+
 @test "serve: --patch is NAME=DIR, or one directory for the model itself, and must belong to it" {
     make_patches
     local one=$BATS_TEST_TMPDIR/one
