@@ -157,8 +157,8 @@ typedef struct found_stacks {
 /* Of a parameter that transformers has: files may hold the same under a name of their own. */
 static bool is_parameter(const fused_rule *r)
 {
-    return strstr(r->name, ".experts.") && str_ends(r->name, "_proj") &&
-           !(r->flags & FUSED_VECTORS);
+    const bool stack = str_starts(r->name, "experts.") || strstr(r->name, ".experts.");
+    return stack && str_ends(r->name, "_proj") && !(r->flags & FUSED_VECTORS);
 }
 
 static const peft_lora *of_expert(const peft *p, const fused_layout *l, int32_t part, int32_t e)

@@ -218,7 +218,7 @@ PY
 @test "LoRA on experts that files or transformers hold in one tensor: PEFT's target_parameters, and back" {
     local golden=$BATS_TEST_DIRNAME/../golden f
     echo '{"input_ids":[1,5,9,13,17,21],"labels":[1,5,9,13,17,21]}' > "$T/d.jsonl"
-    for f in qwen3_5_moe gpt_oss lfm2_moe; do
+    for f in qwen3_5_moe gpt_oss gemma4-moe lfm2_moe; do
         "$PESC" train "$golden/$f" -o "$T/run" --data "$T/d.jsonl" --method lora --lora-targets all,experts --lora-r 2 --lora-alpha 6 --steps 3 \
             --lr 2e-2 --base-dtype f32 --overwrite -q
         "$PESC" export "$T/run" --to peft -o "$T/peft" --overwrite -q # it compares the two

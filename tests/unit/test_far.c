@@ -62,7 +62,7 @@ static void models_run(void **state)
         { "llama", "", "f32" },         { "llama", "bf16", "bf16" }, { "llama", "nf4", "bf16" },
         { "qwen2", "", "f32" },         { "camelidae", "", "f32" },  { "camelidae", "nf4", "bf16" },
         { "deepseek_v2", "", "f32" },   { "qwen2_moe", "", "f32" },  { "gemma4", "", "f32" },
-        { "gemma4-shared", "", "f32" }, { "bnb", "", "f32" },
+        { "gemma4-shared", "", "f32" }, { "gemma4-moe", "", "f32" }, { "bnb", "", "f32" },
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         numbers got[2] = { 0 };
