@@ -291,11 +291,16 @@ static float yarn(float factor, yarn_range r, int32_t i, float power)
     return 1.0F / (factor * power) * (1 - keep) + 1.0F / power * keep;
 }
 
+int32_t rope_turning(const rope_rule *r, int32_t dim)
+{
+    return (int32_t)((double)r->part * dim / 2 + 1e-6);
+}
+
 void rope_frequencies(const config *c, int32_t table, int64_t length, float *out)
 {
     const rope_rule *r = &c->ropes[table];
     int32_t dim = config_rope_dim(c, table);
-    int32_t turning = (int32_t)((double)r->part * dim / 2 + 1e-6); /* proportional */
+    const int32_t turning = rope_turning(r, dim);
     float theta = theta_of(c, r, length);
     yarn_range range = r->kind == ROPE_YARN ? yarn_columns(r, dim) : (yarn_range){ 0 };
     for (int32_t i = 0; i < dim / 2; i++) {

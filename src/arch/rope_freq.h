@@ -29,6 +29,8 @@ bool rope_outgrown(const config *c, int64_t from, int64_t to);
  * dynamic scaling looks at the length beyond the context, and longrope beyond the original one. */
 void rope_frequencies(const config *c, int32_t table, int64_t length, float *out);
 
+int32_t rope_turning(const rope_rule *r, int32_t dim); /* proportional: pairs that rotate */
+
 float rope_table_scale(const rope_rule *r);  /* on cos and sin */
 float rope_attention_scale(const config *c); /* on q k: 1/sqrt(qk_dim), and what YaRN asks of MLA */
 float rope_query_scale(const config *c, int32_t pos); /* on q, by its position (q_scale_beta) */

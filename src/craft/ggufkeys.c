@@ -2,6 +2,7 @@
 #include "craft/ggufkeys.h"
 
 #include "arch/family.h"
+#include "arch/rope_freq.h"
 #include "base/log.h"
 
 #include <math.h>
@@ -46,14 +47,34 @@ static bool has_window(const config *c)
     return any;
 }
 
+static int32_t is_windowed(const void *c, int32_t layer)
+{
+    return config_layer_window(c, layer) != 0;
+}
+
+/* Layers with and without a window that differ: their kinds, what only some of them have, and the
+ * heads of those with one beside the usual keys, which are of the others. */
+static void put_kinds(const keys *k, const config *c)
+{
+    gguf_put_bools(k->w, key_of(k, "attention.sliding_window_pattern").text, is_windowed, c,
+                   c->n_layers);
+    put_int(k, "attention.shared_kv_layers", c->n_kv_shared);
+    put_int(k, "embedding_length_per_layer_input", c->layer_input_dim);
+    put_int(k, "attention.key_length_swa", c->head_dim);
+    put_int(k, "attention.value_length_swa", c->head_dim);
+    put_int(k, "rope.dimension_count_swa", config_rot_dim(c));
+}
+
 /* What few families have. */
 static void put_scales(const keys *k, const config *c)
 {
-    if (has_window(c) && c->window_pattern)
+    if (c->full_head_dim)
+        put_kinds(k, c);
+    else if (has_window(c) && c->window_pattern)
         put_int(k, "attention.sliding_window_pattern", c->window_pattern);
     if (c->n_ropes > 1)
         put_real(k, "rope.freq_base_swa", c->ropes[1].theta);
-    if (c->attn_scale != 0) {
+    if (c->attn_scale != 0 && !c->full_head_dim) {
         put_real(k, "attention.scale", c->attn_scale);
         put_real(k, "embedding_scale", c->embed_scale);
         put_real(k, "residual_scale", c->residual_scale);
@@ -118,10 +139,33 @@ static int32_t kv_heads_of(const void *c, int32_t layer)
     return is_recurrent(c, layer) ? 0 : config_kv_heads(c);
 }
 
+static int32_t kind_heads_of(const void *c, int32_t layer)
+{
+    return config_heads(c, layer).kv_heads;
+}
+
+static int32_t ffn_of(const void *c, int32_t layer)
+{
+    return config_layer_ffn(c, layer);
+}
+
+/* One number, where layers do not differ. */
+static void put_ffn(const keys *k, const config *c)
+{
+    const char *name = "feed_forward_length";
+    if (config_widest_ffn(c) != c->ffn_dim)
+        gguf_put_i32s(k->w, key_of(k, name).text, ffn_of, c, c->n_layers);
+    else if (c->ffn_dim)
+        put_int(k, name, c->ffn_halved ? 2 * c->ffn_dim : c->ffn_dim);
+}
+
 /* One number, or 0 for layers with a convolution. */
 static void put_kv_heads(const keys *k, const config *c)
 {
-    if (c->recurrent == MIXER_CONV)
+    if (c->full_kv_heads != 0 && c->full_kv_heads != c->n_kv_heads)
+        gguf_put_i32s(k->w, key_of(k, "attention.head_count_kv").text, kind_heads_of, c,
+                      c->n_layers);
+    else if (c->recurrent == MIXER_CONV)
         gguf_put_i32s(k->w, key_of(k, "attention.head_count_kv").text, kv_heads_of, c, c->n_layers);
     else
         put_int(k, "attention.head_count_kv", config_kv_heads(c));
@@ -132,16 +176,15 @@ static void put_sizes(const keys *k, const config *c)
     put_int(k, "context_length", c->context);
     put_int(k, "embedding_length", c->dim);
     put_int(k, "block_count", c->n_layers);
-    if (c->ffn_dim)
-        put_int(k, "feed_forward_length", c->ffn_halved ? 2 * c->ffn_dim : c->ffn_dim);
+    put_ffn(k, c);
     put_int(k, "attention.head_count", c->n_heads);
     put_kv_heads(k, c);
     put_mixers(k, c);
-    put_int(k, "attention.key_length", config_qk_dim(c));
-    put_int(k, "attention.value_length", config_v_dim(c));
+    put_int(k, "attention.key_length", c->full_head_dim ? c->full_head_dim : config_qk_dim(c));
+    put_int(k, "attention.value_length", c->full_head_dim ? c->full_head_dim : config_v_dim(c));
     put_real(k, "attention.layer_norm_rms_epsilon", c->norm_eps);
     put_int(k, "vocab_size", c->vocab);
-    put_int(k, "rope.dimension_count", config_rot_dim(c));
+    put_int(k, "rope.dimension_count", config_rope_dim(c, 0));
     put_real(k, "rope.freq_base", c->ropes[0].theta);
     if (has_window(c))
         put_int(k, "attention.sliding_window", c->window);
@@ -222,9 +265,10 @@ static const char *unsaid(const config *c)
         return "rope_parameters.sliding_attention";
     if (r->kind == ROPE_YARN && r->mscale != r->mscale_all)
         return "rope_scaling.mscale";
-    if (c->act != (c->embed_sqrt_dim && c->norm_shift != 0 ? ACT_GELU_TANH
-                   : c->sinks                              ? ACT_CLAMPED
-                                                           : ACT_SILU))
+    if (c->full_head_dim && r->kind != ROPE_PROPORTIONAL && r->kind != ROPE_PLAIN)
+        return "rope_parameters.full_attention";
+    const bool gelu = c->embed_sqrt_dim && (c->norm_shift != 0 || c->full_head_dim);
+    if (c->act != (gelu ? ACT_GELU_TANH : c->sinks ? ACT_CLAMPED : ACT_SILU))
         return "hidden_act";
     if (c->conv_bias)
         return "conv_bias";
@@ -244,7 +288,8 @@ pesc_status ggufkeys_check(const config *c, const struct gguf_arch *arch, const 
 static void notice_thetas(const config *c, const char *path)
 {
     const float all = c->ropes[0].theta, windowed = c->ropes[1].theta;
-    if (has_window(c) && c->n_ropes > 1 && c->norm_shift == 0 && windowed != all)
+    const bool read = c->norm_shift != 0 || c->full_head_dim != 0;
+    if (has_window(c) && c->n_ropes > 1 && !read && windowed != all)
         log_notice("%s: its layers with a window rotate with theta %g, and llama.cpp rotates all "
                    "layers of %s with %g",
                    path, (double)windowed, c->fam->name, (double)all);
@@ -292,6 +337,21 @@ static void notice_mixers(const config *c, const char *path)
                    c->fam->name);
 }
 
+/* Of the layers that project keys, llama.cpp takes the last for those without a window and the last
+ * but one for those with one. */
+static void notice_lenders(const config *c, const char *path)
+{
+    bool other = false;
+    for (int32_t l = c->n_layers - c->n_kv_shared; l < c->n_layers; l++)
+        other |= config_layer_kv(c, l) !=
+                 c->n_layers - c->n_kv_shared - (config_layer_window(c, l) ? 2 : 1);
+    if (other)
+        log_notice(
+            "%s: its last %d layers share the keys of other layers than those that llama.cpp "
+            "takes",
+            path, c->n_kv_shared);
+}
+
 /* What llama.cpp assumes of an architecture, whatever the file says. */
 void ggufkeys_notice(const config *c, const char *path)
 {
@@ -325,6 +385,7 @@ void ggufkeys_notice(const config *c, const char *path)
         log_notice("%s: llama.cpp loads a %s model without q_lora_rank only when it has 27 layers",
                    path, c->fam->name);
     notice_mixers(c, path);
+    notice_lenders(c, path);
     notice_thetas(c, path);
     notice_windows(c, path);
 }
@@ -338,13 +399,25 @@ void ggufkeys_put(gguf_writer *w, const config *c, const char *arch)
         put_mixture(&k, c);
 }
 
-/* ---- Llama 3's rule ---- */
+/* ---- Llama 3's rule, and the proportional one ---- */
+
+/* Gemma 4: pairs beyond the part that rotates are divided by what leaves them where they are. */
+static int32_t proportional_factors(const config *c, float *out)
+{
+    const rope_rule *r = &c->ropes[0];
+    const int32_t dim = config_rope_dim(c, 0), turning = rope_turning(r, dim);
+    for (int32_t i = 0; i < dim / 2; i++)
+        out[i] = r->kind == ROPE_PLAIN ? 1 : i < turning ? r->factor : 1e30F;
+    return dim / 2;
+}
 
 int32_t ggufkeys_rope_factors(const config *c, float *out)
 {
     int32_t pairs = config_rot_dim(c) / 2;
     const rope_rule *r = &c->ropes[0];
     double low = (double)r->low, high = (double)r->high, old = r->original;
+    if (c->full_head_dim)
+        return proportional_factors(c, out);
     if (r->kind != ROPE_LLAMA3)
         return 0;
     for (int32_t i = 0; i < pairs; i++) {

@@ -36,7 +36,7 @@ static const struct row {
 } rows[] = {
     { "context_length", "max_position_embeddings", INT, ANY, NEED },
     { "embedding_length", "hidden_size", INT, ANY, NEED },
-    { "feed_forward_length", "intermediate_size", INT, ANY & ~DELTA_MOE, NEED },
+    { "feed_forward_length", "intermediate_size", INT, ANY & ~(DELTA_MOE | ARCH_GEMMA4), NEED },
     { "feed_forward_length", "intermediate_size", INT, DELTA_MOE, ZERO },
     { "attention.layer_norm_rms_epsilon", "rms_norm_eps", REAL, ANY & ~ARCH_LFM2S, NEED },
     { "attention.layer_norm_rms_epsilon", "norm_eps", REAL, ARCH_LFM2S, NEED },
@@ -52,7 +52,7 @@ static const struct row {
       0 },
     { "attention.sliding_window_pattern", "global_attn_every_n_layers", INT, ARCH_AFMOE, 0 },
     { "attn_logit_softcapping", "attn_logit_softcapping", REAL, ARCH_GEMMA2, 0 },
-    { "final_logit_softcapping", "final_logit_softcapping", REAL, ARCH_GEMMA2, 0 },
+    { "final_logit_softcapping", "final_logit_softcapping", REAL, ARCH_GEMMA2 | ARCH_GEMMA4, 0 },
     { "rope.freq_base_swa", "rope_local_base_freq", REAL, ARCH_GEMMA3 | ARCH_OLMO2, 0 },
     { "logit_scale", "logits_scaling", REAL, GRANITES, 0 },
     { "embedding_scale", "embedding_multiplier", REAL, GRANITES, 0 },
@@ -171,6 +171,8 @@ pesc_status gguf_config_sizes(const gguf *g, const gguf_arch *a, gguf_sizes *out
         return kv_heads(g, key.text, all, &out->kv_heads);
     one.required = false;
     out->kv_heads = out->heads;
+    if (a->bit == ARCH_GEMMA4) /* a number for each layer: gguf_kinds() */
+        return PESC_OK;
     TRY(gguf_get_int(g, key.text, one, &out->kv_heads));
     /* DeepSeek's newer files say 1: what llama.cpp caches, not what the model has. */
     if (a->bit == ARCH_DEEPSEEK2)
@@ -290,6 +292,8 @@ static pesc_status put_attention(json_t *config, const gguf *g, const gguf_arch 
 {
     int64_t rope_dim = 0;
     double theta = 10000.0;
+    if (a->bit == ARCH_GEMMA4)
+        return gguf_kinds(config, g, a, z->layers);
     if (a->bit == ARCH_DEEPSEEK2)
         TRY(put_latent(config, g, a, &rope_dim));
     else
@@ -471,7 +475,7 @@ static pesc_status put_biases(json_t *config, const gguf *g, const gguf_arch *a)
         { ARCH_BAILING2, "use_qkv_bias", "use_bias" },
         { ARCH_GRANITE | ARCH_GRANITEMOE | ARCH_SMOLLM3 | ARCH_OLMO2 | ARCH_GLM4 | ARCH_GLM4MOE |
               ARCH_DOTS1 | ARCH_HUNYUAN | ARCH_HUNYUANMOE | ARCH_DEEPSEEK | ARCH_GEMMAS |
-              ARCH_GPTOSS | ARCH_AFMOE | ARCH_DELTAS,
+              ARCH_GEMMA4 | ARCH_GPTOSS | ARCH_AFMOE | ARCH_DELTAS,
           "attention_bias", NULL },
     };
     bool qkv =
@@ -498,8 +502,9 @@ static pesc_status put_assumed(json_t *config, const gguf *g, const gguf_arch *a
                             ? int_of(config, "hidden_size") / int_of(config, "num_attention_heads")
                             : int_of(config, "head_dim");
         TRY(gguf_config_put(config, "query_pre_attn_scalar", json_integer(width)));
-        TRY(gguf_config_put(config, "hidden_activation", json_string("gelu_pytorch_tanh")));
     }
+    if (a->bit & (ARCH_GEMMAS | ARCH_GEMMA4))
+        TRY(gguf_config_put(config, "hidden_activation", json_string("gelu_pytorch_tanh")));
     if (a->bit & (ARCH_WINDOWS | ARCH_PHI3) && !json_has(config, "sliding_window"))
         TRY(gguf_config_put(config, "sliding_window", json_null()));
     if (a->bit == ARCH_AFMOE)

@@ -132,6 +132,7 @@ typedef uint64_t gguf_archs;
 #define ARCH_QWEN35 (UINT64_C(1) << 34)
 #define ARCH_QWEN35MOE (UINT64_C(1) << 35)
 #define ARCH_QWEN3NEXT (UINT64_C(1) << 36)
+#define ARCH_GEMMA4 (UINT64_C(1) << 37)
 #define ARCH_ANY UINT64_MAX
 /* Layers with a short convolution; with a gated delta net, in two of whose architectures the heads
  * of the values are in another order (gguf_delta.h). */
@@ -141,7 +142,8 @@ typedef uint64_t gguf_archs;
 /* Whose norms are stored with 1 added, and whose window some layers have. */
 #define ARCH_GEMMAS (ARCH_GEMMA2 | ARCH_GEMMA3)
 #define ARCH_SHIFTED (ARCH_GEMMAS | ARCH_DELTAS)
-#define ARCH_WINDOWS (ARCH_GEMMAS | ARCH_OLMO2 | ARCH_EXAONE4 | ARCH_GPTOSS | ARCH_AFMOE)
+#define ARCH_WINDOWS                                                                               \
+    (ARCH_GEMMAS | ARCH_GEMMA4 | ARCH_OLMO2 | ARCH_EXAONE4 | ARCH_GPTOSS | ARCH_AFMOE)
 /* A part of whose heads rotates. */
 #define ARCH_PARTIAL                                                                               \
     (ARCH_PHI3 | ARCH_GLM4 | ARCH_GLM4MOE | ARCH_MINIMAX | ARCH_BAILING2 | ARCH_DELTAS)
@@ -175,6 +177,10 @@ pesc_status gguf_config_put(json_t *object, const char *key, json_t *value);
 /* rope_scaling as config.json has it, put into `config`; nothing when there is no scaling. */
 pesc_status gguf_rope(json_t *config, const gguf *g, const gguf_arch *a, double theta,
                       int64_t rope_dim);
+
+/* Of architectures whose layers with and without a window differ: the keys that have a number for
+ * each layer or each kind, as config.json has them. */
+pesc_status gguf_kinds(json_t *config, const gguf *g, const gguf_arch *a, int64_t n_layers);
 
 /* A tensor's name, translated. */
 enum {

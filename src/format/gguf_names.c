@@ -18,7 +18,7 @@
      ARCH_BAILING2)
 #define W1_W2_W3 (ARCH_MIXTRAL | ARCH_MINIMAX)
 #define GATE_BIAS (ARCH_DEEPSEEK2 | ARCH_DOTS1 | ARCH_GLM4MOE | ARCH_AFMOE | ARCH_BAILING2)
-#define POST_NORMS (ARCH_GEMMAS | ARCH_OLMO2 | ARCH_EXAONE4)
+#define POST_NORMS (ARCH_GEMMAS | ARCH_GEMMA4 | ARCH_OLMO2 | ARCH_EXAONE4)
 #define HUNYUANS (ARCH_HUNYUAN | ARCH_HUNYUANMOE)
 
 static const gguf_arch archs[] = {
@@ -48,6 +48,7 @@ static const gguf_arch archs[] = {
     { "mistral3", ARCH_MISTRAL3, "ministral3", false, true },
     { "gemma2", ARCH_GEMMA2, "gemma2", false, false },
     { "gemma3", ARCH_GEMMA3, "gemma3_text", false, false },
+    { "gemma4", ARCH_GEMMA4, "gemma4_text", false, false },
     { "phi3", ARCH_PHI3, "phi3", false, false },
     { "gpt-oss", ARCH_GPTOSS, "gpt_oss", true, false },
     { "afmoe", ARCH_AFMOE, "afmoe", true, false },
@@ -84,7 +85,8 @@ static const struct row {
     { "blk.#.ffn_up", "model.layers.#.mlp.up_proj", ARCH_PHI3 | ARCH_GLM4, NAME_JOINED },
     { "blk.#.post_attention_norm", "model.layers.#.post_attention_layernorm",
       POST_NORMS | ARCH_AFMOE | ARCH_SEED | ARCH_GLM4MOE | ARCH_GPTOSS | ARCH_DELTAS, NAME_NORM },
-    { "blk.#.ffn_norm", "model.layers.#.pre_feedforward_layernorm", ARCH_GEMMAS, NAME_NORM },
+    { "blk.#.ffn_norm", "model.layers.#.pre_feedforward_layernorm", ARCH_GEMMAS | ARCH_GEMMA4,
+      NAME_NORM },
     { "blk.#.post_ffw_norm", "model.layers.#.post_feedforward_layernorm", POST_NORMS, NAME_NORM },
     { "blk.#.post_attention_norm", "model.layers.#.post_self_attn_layernorm", ARCH_GLM4, 0 },
     { "blk.#.post_ffw_norm", "model.layers.#.post_mlp_layernorm", ARCH_GLM4 | ARCH_AFMOE, 0 },
@@ -119,6 +121,25 @@ static const struct row {
     { "blk.#.ffn_gate_shexp", "model.layers.#.mlp.shared_mlp.gate_proj", ARCH_HUNYUANMOE, 0 },
     { "blk.#.ffn_up_shexp", "model.layers.#.mlp.shared_mlp.up_proj", ARCH_HUNYUANMOE, 0 },
     { "blk.#.ffn_down_shexp", "model.layers.#.mlp.shared_mlp.down_proj", ARCH_HUNYUANMOE, 0 },
+    { "blk.#.layer_output_scale.weight", "model.layers.#.layer_scalar", ARCH_GEMMA4, NAME_BARE },
+    { "blk.#.ffn_gate_inp", "model.layers.#.router.proj", ARCH_GEMMA4, NAME_ROUTER },
+    { "blk.#.ffn_gate_inp.scale", "model.layers.#.router.scale", ARCH_GEMMA4, NAME_BARE },
+    { "blk.#.ffn_down_exps.scale", "model.layers.#.router.per_expert_scale", ARCH_GEMMA4,
+      NAME_BARE },
+    { "blk.#.post_ffw_norm_1", "model.layers.#.post_feedforward_layernorm_1", ARCH_GEMMA4, 0 },
+    { "blk.#.pre_ffw_norm_2", "model.layers.#.pre_feedforward_layernorm_2", ARCH_GEMMA4, 0 },
+    { "blk.#.post_ffw_norm_2", "model.layers.#.post_feedforward_layernorm_2", ARCH_GEMMA4, 0 },
+    { "blk.#.ffn_gate_exps", "model.layers.#.experts.*.gate_proj", ARCH_GEMMA4, 0 },
+    { "blk.#.ffn_up_exps", "model.layers.#.experts.*.up_proj", ARCH_GEMMA4, 0 },
+    { "blk.#.ffn_down_exps", "model.layers.#.experts.*.down_proj", ARCH_GEMMA4, 0 },
+    { "blk.#.ffn_gate_up_exps.weight", "model.layers.#.experts.gate_up_proj", ARCH_GEMMA4,
+      NAME_BARE },
+    { "blk.#.inp_gate", "model.layers.#.per_layer_input_gate", ARCH_GEMMA4, 0 },
+    { "blk.#.proj", "model.layers.#.per_layer_projection", ARCH_GEMMA4, 0 },
+    { "blk.#.post_norm", "model.layers.#.post_per_layer_input_norm", ARCH_GEMMA4, 0 },
+    { "per_layer_token_embd", "model.embed_tokens_per_layer", ARCH_GEMMA4, 0 },
+    { "per_layer_model_proj", "model.per_layer_model_projection", ARCH_GEMMA4, 0 },
+    { "per_layer_proj_norm", "model.per_layer_projection_norm", ARCH_GEMMA4, 0 },
     { "token_embd_norm", "model.embedding_norm", ARCH_LFM2S, 0 },
     { "blk.#.attn_norm", "model.layers.#.operator_norm", ARCH_LFM2S, 0 },
     { "blk.#.ffn_norm", "model.layers.#.ffn_norm", ARCH_LFM2S, 0 },

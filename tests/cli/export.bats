@@ -129,6 +129,23 @@ export_to() { pesc export "$GOLDEN/$1" --to "$2" -o "$BATS_TEST_TMPDIR/out" "${@
     done
 }
 
+@test "export: GGUF files of layers with heads and inputs of their own, and shared keys" {
+    local f
+    cd "$BATS_TEST_TMPDIR"
+    for f in gemma4 gemma4-inputs gemma4-moe gemma4-shared; do
+        pesc export "$GOLDEN/$f" --to gguf -o f32.gguf --dtype f32 --overwrite
+        [ "$status" = 0 ]
+        has '^identity: 0 of 4288 logits differ from the source read as f32$'
+        pesc export "$GOLDEN/$f" --to gguf -o small.gguf --dtype q8_0 --overwrite
+        [ "$status" = 0 ]
+    done
+    [[ $stderr == *"gemma4-shared: its last 3 layers share the keys of other layers than those that llama.cpp takes"* ]]
+    pesc export f32.gguf --to hf -o back --dtype f32
+    [ "$status" = 0 ]
+    python3 -c 'import json; c = json.load(open("back/config.json")); print(c["num_kv_shared_layers"], c["use_double_wide_mlp"], c["hidden_size_per_layer_input"])' > said
+    [ "$(cat said)" = "3 True 6" ]
+}
+
 @test "export: a theta that llama.cpp does not read is named" {
     local rope='"rope_parameters":{"full_attention":{"rope_type":"default","rope_theta":20000},"sliding_attention":{"rope_type":"default","rope_theta":1000}}'
     cd "$BATS_TEST_TMPDIR"

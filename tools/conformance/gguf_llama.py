@@ -26,7 +26,7 @@ import safetensors.numpy
 PESC = os.environ.get("PESC", str(ROOT / "build/pesc"))
 FOLDERS = ["llama", "llama-square", "llama3", "yi", "mistral", "qwen2", "qwen3", "mixtral",
            "qwen3_moe", "olmoe", "granite", "granitemoe", "granitemoehybrid-dense", "glm4", "glm4_moe", "minimax_m2", "deepseek", "deepseek_v3",
-           "ministral3", "qwen"]
+           "ministral3", "qwen", "gemma4", "gemma4-moe"]
 WIDE = {"hidden_size": 256, "intermediate_size": 512, "num_attention_heads": 4, "num_key_value_heads": 2,
         "head_dim": 64}
 # What llama.cpp demands of delta nets: keys as wide as values, layers with attention at an interval; it norms keys with rms_norm_eps.
@@ -49,6 +49,8 @@ NEW = [("llama", WIDE), ("qwen3", WIDE), ("mixtral", WIDE),
                     "layer_types": ["full_attention"] * 3, "head_dim": 16}),
        ("ernie4_5_moe", {"moe_layer_end_index": -1, "moe_norm_min": 1e-12, "head_dim": 12}), ("gemma2", {"query_pre_attn_scalar": 12, "head_dim": 12}),
        ("gemma3", {"query_pre_attn_scalar": 12, "layer_types": ["sliding_attention"] * 3, "head_dim": 12}),
+       # the last two layers with keys of their own are the ones whose keys llama.cpp shares
+       ("gemma4-shared", {"num_kv_shared_layers": 2, "head_dim": 12}),
        ("afmoe", {"num_hidden_layers": 4, "global_attn_every_n_layers": 4, "head_dim": 12, "layer_types": ["sliding_attention"] * 3 + ["full_attention"]}),
        ("lfm2", {"conv_bias": False}), ("lfm2_moe", {"routed_scaling_factor": 1.0, "num_dense_layers": 1}),
        ("lfm2_moe", {"routed_scaling_factor": 1.0, "layer_types": ["conv", "full_attention", "full_attention"]}),
