@@ -35,23 +35,23 @@ static const struct {
     const char *name;
     int dt; /* -1: pesc does not read it */
 } tensor_types[] = {
-    { "F32", DT_F32 },   { "F16", DT_F16 },   { "Q4_0", DT_Q4_0 },
-    { "Q4_1", DT_Q4_1 }, { NULL, -1 },        { NULL, -1 },
-    { "Q5_0", DT_Q5_0 }, { "Q5_1", DT_Q5_1 }, { "Q8_0", DT_Q8_0 },
-    { "Q8_1", -1 },      { "Q2_K", DT_Q2_K }, { "Q3_K", DT_Q3_K },
-    { "Q4_K", DT_Q4_K }, { "Q5_K", DT_Q5_K }, { "Q6_K", DT_Q6_K },
-    { "Q8_K", -1 },      { "IQ2_XXS", -1 },   { "IQ2_XS", -1 },
-    { "IQ3_XXS", -1 },   { "IQ1_S", -1 },     { "IQ4_NL", DT_IQ4_NL },
-    { "IQ3_S", -1 },     { "IQ2_S", -1 },     { "IQ4_XS", -1 },
-    { "I8", -1 },        { "I16", -1 },       { "I32", -1 },
-    { "I64", -1 },       { "F64", -1 },       { "IQ1_M", -1 },
-    { "BF16", DT_BF16 }, { NULL, -1 },        { NULL, -1 },
-    { NULL, -1 },        { "TQ1_0", -1 },     { "TQ2_0", -1 },
-    { NULL, -1 },        { NULL, -1 },        { NULL, -1 },
-    { "MXFP4", -1 },
+    { "F32", DT_F32 },     { "F16", DT_F16 },   { "Q4_0", DT_Q4_0 },
+    { "Q4_1", DT_Q4_1 },   { NULL, -1 },        { NULL, -1 },
+    { "Q5_0", DT_Q5_0 },   { "Q5_1", DT_Q5_1 }, { "Q8_0", DT_Q8_0 },
+    { "Q8_1", -1 },        { "Q2_K", DT_Q2_K }, { "Q3_K", DT_Q3_K },
+    { "Q4_K", DT_Q4_K },   { "Q5_K", DT_Q5_K }, { "Q6_K", DT_Q6_K },
+    { "Q8_K", -1 },        { "IQ2_XXS", -1 },   { "IQ2_XS", -1 },
+    { "IQ3_XXS", -1 },     { "IQ1_S", -1 },     { "IQ4_NL", DT_IQ4_NL },
+    { "IQ3_S", -1 },       { "IQ2_S", -1 },     { "IQ4_XS", DT_IQ4_XS },
+    { "I8", -1 },          { "I16", -1 },       { "I32", -1 },
+    { "I64", -1 },         { "F64", -1 },       { "IQ1_M", -1 },
+    { "BF16", DT_BF16 },   { NULL, -1 },        { NULL, -1 },
+    { NULL, -1 },          { "TQ1_0", -1 },     { "TQ2_0", -1 },
+    { NULL, -1 },          { NULL, -1 },        { NULL, -1 },
+    { "MXFP4", DT_MXFP4 },
 };
 static const char readable[] =
-    "F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q2_K to Q6_K and IQ4_NL";
+    "F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q2_K to Q6_K, IQ4_NL, IQ4_XS and MXFP4";
 
 /* ---- the walk ---- */
 

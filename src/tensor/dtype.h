@@ -33,7 +33,9 @@
     X(Q4_K, 256, 144, "q4_k")                                                                      \
     X(Q5_K, 256, 176, "q5_k")                                                                      \
     X(Q6_K, 256, 210, "q6_k")                                                                      \
-    X(IQ4_NL, 32, 18, "iq4_nl")
+    X(IQ4_NL, 32, 18, "iq4_nl")                                                                    \
+    X(IQ4_XS, 256, 136, "iq4_xs")                                                                  \
+    X(MXFP4, 32, 17, "mxfp4")
 
 typedef enum dtype {
 #define DTYPE_ENUM(name, block, bytes, text) DT_##name,

@@ -51,16 +51,35 @@ static void q8_0(float *restrict out, const uint8_t *restrict b)
         out[i] = (float)(int8_t)b[2 + i] * d;
 }
 
-/* IQ4_NL: nibbles in the order of Q4_0 that choose one of 16 unevenly spaced values. */
-static void iq4_nl(float *restrict out, const uint8_t *restrict b)
+/* Nibbles in the order of Q4_0 that choose one of 16 unevenly spaced values. */
+static void chosen(float *restrict out, const uint8_t *restrict qs, const int8_t values[16],
+                   float d)
 {
-    static const int8_t values[16] = { -127, -104, -83, -65, -49, -35, -22, -10,
-                                       1,    13,   25,  38,  53,  69,  89,  113 };
-    float d = half_at(b);
     for (int i = 0; i < 16; i++) {
-        out[i] = d * (float)values[b[2 + i] & 15];
-        out[i + 16] = d * (float)values[b[2 + i] >> 4];
+        out[i] = d * (float)values[qs[i] & 15];
+        out[i + 16] = d * (float)values[qs[i] >> 4];
     }
+}
+
+static const int8_t iq4_values[16] = { -127, -104, -83, -65, -49, -35, -22, -10,
+                                       1,    13,   25,  38,  53,  69,  89,  113 };
+
+/* IQ4_XS: eight groups, each with a scale of 6 bits, centred by 32: the low four in the nibbles of
+ * bytes 4..7, the upper two in bytes 2 and 3. */
+static void iq4_xs(float *restrict out, const uint8_t *restrict b, int g)
+{
+    int low = b[4 + g / 2] >> g % 2 * 4 & 15, high = b[2 + g / 4] >> g % 4 * 2 & 3;
+    chosen(out, b + 8 + g * 16, iq4_values, half_at(b) * (float)((low | high << 4) - 32));
+}
+
+/* MXFP4: 4-bit floats, here doubled, and a power of two: its biased exponent. */
+static void mxfp4(float *restrict out, const uint8_t *restrict b)
+{
+    static const int8_t doubled[16] = { 0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12 };
+    uint32_t bits = b[0] < 2 ? UINT32_C(0x200000) << b[0] : (uint32_t)(b[0] - 1) << 23;
+    float half;
+    memcpy(&half, &bits, sizeof half);
+    chosen(out, b + 1, doubled, half);
 }
 
 /* Q2_K and Q3_K: four groups have their two bits in the same 32 bytes. */
@@ -158,7 +177,13 @@ static void group(dtype dt, const uint8_t *b, int g, float *out)
         q8_0(out, b);
         break;
     case DT_IQ4_NL:
-        iq4_nl(out, b);
+        chosen(out, b + 2, iq4_values, half_at(b));
+        break;
+    case DT_IQ4_XS:
+        iq4_xs(out, b, g);
+        break;
+    case DT_MXFP4:
+        mxfp4(out, b);
         break;
     case DT_Q2_K:
         q2_k(out, b, g);
@@ -197,7 +222,8 @@ static const struct halves {
     [DT_Q4_0] = { 0, 0, true },     [DT_Q4_1] = { 0, 2, true },   [DT_Q5_0] = { 0, 0, true },
     [DT_Q5_1] = { 0, 2, true },     [DT_Q8_0] = { 0, 0, true },   [DT_Q2_K] = { 80, 82, true },
     [DT_Q3_K] = { 108, 108, true }, [DT_Q4_K] = { 0, 2, true },   [DT_Q5_K] = { 0, 2, true },
-    [DT_Q6_K] = { 208, 208, true }, [DT_IQ4_NL] = { 0, 0, true },
+    [DT_Q6_K] = { 208, 208, true }, [DT_IQ4_NL] = { 0, 0, true }, [DT_IQ4_XS] = { 0, 0, true },
+    [DT_MXFP4] = { 0, 0, true }, /* no halves: see quants_finite */
 };
 
 bool quants_is(dtype dt)
@@ -207,11 +233,16 @@ bool quants_is(dtype dt)
 
 bool quants_finite(dtype dt, const void *blocks, int64_t n)
 {
-    enum { EXPONENT = 0x7C00 }; /* all ones: infinity or NaN */
+    enum {
+        EXPONENT = 0x7C00, /* all ones: infinity or NaN */
+        MXFP4_SCALE = 252  /* the largest of which 6, the largest 4-bit float, is finite */
+    };
     const uint8_t *b = blocks,
                   *end = b + n / (int64_t)dtype_block(dt) * (int64_t)dtype_block_bytes(dt);
     struct halves at = halves[dt];
     bool finite = true;
+    for (; dt == DT_MXFP4 && b < end; b += dtype_block_bytes(dt))
+        finite &= *b <= MXFP4_SCALE;
     for (; b < end; b += dtype_block_bytes(dt)) {
         uint16_t scale, minimum;
         memcpy(&scale, b + at.scale, sizeof scale);

@@ -1,5 +1,5 @@
-/* quants: GGUF's block formats: Q4_0 Q4_1 Q5_0 Q5_1 Q8_0 Q2_K to Q6_K and IQ4_NL are read; Q8_0
- * Q4_0 Q4_K and Q6_K are also written.
+/* quants: GGUF's block formats: Q4_0 Q4_1 Q5_0 Q5_1 Q8_0 Q2_K to Q6_K, IQ4_NL, IQ4_XS and MXFP4
+ * are read; Q8_0 Q4_0 Q4_K and Q6_K are also written.
  *
  * A block holds dtype_block() elements in dtype_block_bytes() bytes at any alignment, and an
  * element is scale * code (+ minimum). The sums are done in f32 in the order of the gguf package,

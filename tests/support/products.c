@@ -54,7 +54,8 @@ static int64_t span_bytes(dtype dt, int64_t n)
                            : (n / 2 + n % 2 + 3) / 4 * 4 + (n + 63) / 64 * 4;
 }
 
-/* Random bytes, but finite and small scales and minima, which stand at these places of a block. */
+/* Random bytes, but finite and small scales and minima, which stand at these places of a block;
+ * MXFP4 has an exponent instead. */
 static void fill_blocks(dtype dt, unsigned char *at, double *value, int64_t n, uint64_t *state)
 {
     static const int halves[DT_COUNT][2] = {
@@ -68,6 +69,8 @@ static void fill_blocks(dtype dt, unsigned char *at, double *value, int64_t n, u
     for (int64_t i = 0; i < bytes; i += each)
         for (int j = 0; j < 2; j++)
             at[i + halves[dt][j] + 1] = (unsigned char)((at[i + halves[dt][j] + 1] & 0x83) | 0x14);
+    for (int64_t i = 0; dt == DT_MXFP4 && i < bytes; i += each)
+        at[i] = (unsigned char)(120 + at[i] % 8);
     float *x = malloc((size_t)n * sizeof *x + 4);
     assert_non_null(x);
     assert_true(quants_dequantize(dt, at, n, x));

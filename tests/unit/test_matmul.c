@@ -140,8 +140,8 @@ static void check(mm_layout layout, shape s, dtype a, dtype b)
 static const dtype acts[] = { DT_F32, DT_BF16 };
 static const dtype weights[] = { DT_F32, DT_BF16, DT_NF4 };
 /* GGUF's block formats, those of the most common files first. */
-static const dtype blocks[] = { DT_Q8_0, DT_Q4_K, DT_Q6_K, DT_Q4_0, DT_Q4_1,  DT_Q5_0,
-                                DT_Q5_1, DT_Q2_K, DT_Q3_K, DT_Q5_K, DT_IQ4_NL };
+static const dtype blocks[] = { DT_Q8_0, DT_Q4_K, DT_Q6_K, DT_Q4_0,   DT_Q4_1,   DT_Q5_0, DT_Q5_1,
+                                DT_Q2_K, DT_Q3_K, DT_Q5_K, DT_IQ4_NL, DT_IQ4_XS, DT_MXFP4 };
 enum { COMMON_BLOCKS = 3 };
 static const int64_t tokens[] = { 1, 2, 3, 5, 17, 64, 130 };
 #define EACH(x, list) for (size_t x = 0; x < sizeof(list) / sizeof *(list); x++)

@@ -48,6 +48,14 @@ static const struct golden {
       { 0, -1 },
       0xba2d7111c3a15a46u,
       { 0.848602295f, -1.27905273f, -0.430450439f, 227.5f, -7.56978989e-06f } },
+    { DT_IQ4_XS,
+      { 0, -1 },
+      0xff4cf429d24ec758u,
+      { 3.01315308f, 35.9241638f, 21.4364319f, -5313.0f, -1.16229057e-05f } },
+    { DT_MXFP4,
+      { -1, -1 },
+      0xd0a67c42b4a6ff9bu,
+      { 5.04870979e-29f, 5.04870979e-29f, -1.26217745e-29f, -2.13162821e-14f, 2.0f } },
     { DT_Q4_K,
       { 0, 2 },
       0x3fc5fb523e8f4c31u,
@@ -119,6 +127,21 @@ static void reports_scales_that_are_not_finite(void **state)
                 assert_false(quants_dequantize(g->dt, bytes, 2 * n, out));
             }
     }
+}
+
+/* 6 * 2^(252 - 127) is a number, 6 * 2^(253 - 127) is none. */
+static void an_exponent_of_mxfp4_may_be_too_large(void **state)
+{
+    (void)state;
+    unsigned char block[17] = { 252, 0x77 };
+    float out[32];
+    assert_true(quants_dequantize(DT_MXFP4, block, 32, out));
+    assert_true(isfinite(out[0]) && out[0] == ldexpf(6, 125));
+    block[0] = 253;
+    assert_false(quants_dequantize(DT_MXFP4, block, 32, out));
+    block[0] = 0; /* the smallest exponent stands for 2^-127 */
+    assert_true(quants_dequantize(DT_MXFP4, block, 32, out));
+    assert_true(out[0] == ldexpf(6, -127));
 }
 
 static void knows_its_formats(void **state)
@@ -223,6 +246,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(equals_the_gguf_package),
         cmocka_unit_test(reports_scales_that_are_not_finite),
+        cmocka_unit_test(an_exponent_of_mxfp4_may_be_too_large),
         cmocka_unit_test(knows_its_formats),
         cmocka_unit_test(errors_are_not_above_those_of_llama_cpp),
         cmocka_unit_test(keeps_what_it_can_hold),

@@ -39,8 +39,10 @@ INLINE bool looked_up(dtype dt)
 /* Groups of a block. */
 INLINE int block_groups(dtype dt)
 {
-    return dt == DT_Q2_K || dt == DT_Q3_K || dt == DT_Q4_K || dt == DT_Q5_K || dt == DT_Q6_K ? 8
-                                                                                             : 1;
+    return dt == DT_Q2_K || dt == DT_Q3_K || dt == DT_Q4_K || dt == DT_Q5_K || dt == DT_Q6_K ||
+                   dt == DT_IQ4_XS
+               ? 8
+               : 1;
 }
 
 INLINE int block_bytes(dtype dt)
@@ -54,6 +56,8 @@ INLINE int block_bytes(dtype dt)
            : dt == DT_Q3_K                  ? 110
            : dt == DT_Q4_K                  ? 144
            : dt == DT_Q5_K                  ? 176
+           : dt == DT_IQ4_XS                ? 136
+           : dt == DT_MXFP4                 ? 17
                                             : 210; /* Q6_K */
 }
 
@@ -71,6 +75,13 @@ INLINE uint16_t half_bits(const uint8_t *at)
     uint16_t h;
     memcpy(&h, at, sizeof h);
     return h;
+}
+
+INLINE uint32_t word_at(const uint8_t *at)
+{
+    uint32_t u;
+    memcpy(&u, at, sizeof u);
+    return u;
 }
 
 INLINE float half_at(const uint8_t *at)
@@ -131,9 +142,27 @@ INLINE void q3_k_factors(const uint8_t *block, block_parts *p)
     scaled_bytes(_mm_sub_epi8(x, _mm_set1_epi8(32)), 16, half_at(block + 108), p->factors);
 }
 
+/* IQ4_XS: 8 scales of 6 bits: the low four in the nibbles of word 1, the upper two above the half.
+ */
+INLINE void iq4_xs_factors(const uint8_t *block, block_parts *p)
+{
+    const __m256i twos = _mm256_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14);
+    __m256i low = _mm256_set1_epi32((int)word_at(block + 4));
+    __m256i high = _mm256_set1_epi32(half_bits(block + 2));
+    low =
+        _mm256_and_si256(_mm256_srlv_epi32(low, _mm256_slli_epi32(twos, 1)), _mm256_set1_epi32(15));
+    high =
+        _mm256_slli_epi32(_mm256_and_si256(_mm256_srlv_epi32(high, twos), _mm256_set1_epi32(3)), 4);
+    __m256i scales = _mm256_sub_epi32(_mm256_or_si256(low, high), _mm256_set1_epi32(32));
+    _mm256_storeu_ps(p->factors,
+                     _mm256_mul_ps(_mm256_cvtepi32_ps(scales), _mm256_set1_ps(half_at(block))));
+}
+
 INLINE void find_factors(dtype dt, const uint8_t *block, block_parts *p)
 {
-    if (dt == DT_Q4_K || dt == DT_Q5_K)
+    if (dt == DT_IQ4_XS)
+        iq4_xs_factors(block, p);
+    else if (dt == DT_Q4_K || dt == DT_Q5_K)
         six_bit_factors(block, p);
     else if (dt == DT_Q2_K)
         q2_k_factors(block, p);
@@ -151,10 +180,19 @@ typedef struct group_at {
     int g, odd;
 } group_at;
 
+/* 2^(exponent - 128) in every lane: half of what MXFP4's exponent stands for. */
+INLINE vecf half_power(uint32_t exponent)
+{
+    uint32_t bits = exponent < 2 ? UINT32_C(0x200000) << exponent : (exponent - 1) << 23;
+    return as_floats(SIMD(set1_epi32)((int)bits));
+}
+
 /* The scale of a half of a group, in every lane. */
 INLINE vecf scale_of(dtype dt, const group_at *at, int half)
 {
     const int n = scales_of_group(dt);
+    if (dt == DT_MXFP4)
+        return half_power(at->block[0]);
     if (block_groups(dt) == 1)
         return every_half(half_bits(at->block));
     return SIMD(set1_ps)(at->parts->factors[(at->g + at->odd) * n + half * (n - 1)]);
@@ -181,13 +219,6 @@ INLINE code_bytes split_nibbles(const uint8_t *at)
     __m128i x = bytes_at(at);
     code_bytes both = _mm256_inserti128_si256(_mm256_castsi128_si256(x), _mm_srli_epi16(x, 4), 1);
     return _mm256_and_si256(both, _mm256_set1_epi8(15));
-}
-
-INLINE uint32_t word_at(const uint8_t *at)
-{
-    uint32_t u;
-    memcpy(&u, at, sizeof u);
-    return u;
 }
 
 /* 16 in every byte whose bit of the mask is set. */
@@ -218,11 +249,19 @@ INLINE code_bytes plane_above(const uint8_t *at, int bits, int mask, int up)
     return _mm256_slli_epi16(plane(at, bits, mask), up);
 }
 
+/* What the nibbles of 16 bytes choose among 16 values. */
+INLINE code_bytes chosen(const int8_t values[16], const uint8_t *at)
+{
+    return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(_mm_loadu_si128((const void *)values)),
+                               split_nibbles(at));
+}
+
 /* The codes of a group as signed bytes. */
 INLINE code_bytes group_codes(dtype dt, const group_at *at)
 {
     static const int8_t iq4[16] = { -127, -104, -83, -65, -49, -35, -22, -10,
                                     1,    13,   25,  38,  53,  69,  89,  113 };
+    static const int8_t mxfp4[16] = { 0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12 };
     const uint8_t *block = at->block;
     int g = at->g, n = g + at->odd;
     switch (dt) {
@@ -237,8 +276,11 @@ INLINE code_bytes group_codes(dtype dt, const group_at *at)
     case DT_Q5_1:
         return _mm256_or_si256(split_nibbles(block + 8), fifth_bits(word_at(block + 4)));
     case DT_IQ4_NL:
-        return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(bytes_at((const uint8_t *)iq4)),
-                                   split_nibbles(block + 2));
+        return chosen(iq4, block + 2);
+    case DT_IQ4_XS:
+        return chosen(iq4, block + 8 + n * 16);
+    case DT_MXFP4:
+        return chosen(mxfp4, block + 1);
     case DT_Q8_0:
         return load_codes(block + 2);
     case DT_Q2_K:
@@ -355,6 +397,10 @@ INLINE vec group_index(dtype dt, bool as_pairs, const group_at *at, int half)
     switch (dt) {
     case DT_Q4_1:
         return nibble_halves(as_pairs, block + 4, half);
+    case DT_IQ4_XS:
+        return nibble_halves(as_pairs, block + 8 + n * 16, half);
+    case DT_MXFP4:
+        return nibble_halves(as_pairs, block + 1, half);
     case DT_Q5_0:
         return merged(nibble_halves(as_pairs, block + 6, half),
                       fifth_bit_lanes(as_pairs, word_at(block + 2), half), 15);
@@ -391,14 +437,16 @@ INLINE vecf value_table(dtype dt, const group_at *at, int from)
     };
     static const float q2_k[16] = { 0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3 };
     static const float q3_k[16] = { -4, -3, -2, -1, 0, 1, 2, 3, -4, -3, -2, -1, 0, 1, 2, 3 };
-    static const float iq4_nl[16] = { -127, -104, -83, -65, -49, -35, -22, -10,
-                                      1,    13,   25,  38,  53,  69,  89,  113 };
+    static const float iq4[16] = { -127, -104, -83, -65, -49, -35, -22, -10,
+                                   1,    13,   25,  38,  53,  69,  89,  113 };
+    static const float mxfp4[16] = { 0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12 };
     const int zero = dt == DT_Q4_0 ? 8 : dt == DT_Q5_0 ? 16 : 0;
     const __mmask16 second = dt == DT_Q2_K ? 0xF0F0 : dt == DT_Q3_K ? 0xFF00 : 0;
-    vecf q = load_sums(dt == DT_Q2_K     ? q2_k
-                       : dt == DT_Q3_K   ? q3_k
-                       : dt == DT_IQ4_NL ? iq4_nl
-                                         : from_minus_16 + 16 + from - zero);
+    vecf q = load_sums(dt == DT_Q2_K                        ? q2_k
+                       : dt == DT_Q3_K                      ? q3_k
+                       : dt == DT_IQ4_NL || dt == DT_IQ4_XS ? iq4
+                       : dt == DT_MXFP4                     ? mxfp4
+                                                            : from_minus_16 + 16 + from - zero);
     vecf s = scale_of(dt, at, 0);
     if (second)
         s = _mm512_mask_mov_ps(s, second, scale_of(dt, at, 1));
@@ -490,6 +538,8 @@ INLINE void group_elements(dtype dt, const group_at *at, vec out[GROUP_VECTORS])
         BLOCK_CASE(DT_Q5_0, function, __VA_ARGS__)                                                 \
         BLOCK_CASE(DT_Q5_1, function, __VA_ARGS__)                                                 \
         BLOCK_CASE(DT_IQ4_NL, function, __VA_ARGS__)                                               \
+        BLOCK_CASE(DT_IQ4_XS, function, __VA_ARGS__)                                               \
+        BLOCK_CASE(DT_MXFP4, function, __VA_ARGS__)                                                \
         BLOCK_CASE(DT_Q8_0, function, __VA_ARGS__)                                                 \
         BLOCK_CASE(DT_Q2_K, function, __VA_ARGS__)                                                 \
         BLOCK_CASE(DT_Q3_K, function, __VA_ARGS__)                                                 \
