@@ -69,7 +69,26 @@ static int number_of(const char *name, int standard)
     return n;
 }
 
-#include "meter.h" /* uses now() and must() */
+/* ---- where the time goes ---- */
+
+static void profile(device *d, bool on)
+{
+    must(pesc_device_profile(d, on));
+}
+
+static void print_profile(const device *d)
+{
+    pesc_profile_row rows[64];
+    size_t n = pesc_device_profile_rows(d, rows, 64);
+    double sum = 0;
+    for (size_t i = 0; i < n; i++)
+        sum += rows[i].seconds;
+    printf("  a step, synchronised after each op: %.1f ms\n", sum * 1e3);
+    for (size_t i = 0; i < n; i++)
+        printf("    %-20s %5llu calls %8.2f ms  %4.1f %%\n", rows[i].name,
+               (unsigned long long)rows[i].calls, rows[i].seconds * 1e3,
+               100 * rows[i].seconds / sum);
+}
 
 /* ---- a model without files ---- */
 
@@ -400,9 +419,11 @@ static void train(pesc_model *m, const char *name)
         sum += i ? last.seconds : 0;
         best = i && last.seconds < best ? last.seconds : best;
     }
-    wrapped.on = number_of("profile", 0) != 0;
-    if (wrapped.on)
+    bool profiled = number_of("profile", 0) != 0;
+    if (profiled) {
+        profile(m->dev, true);
         train_step(&t, steps);
+    }
     double each = sum / (steps - 1);
     printf("%s: %d x %d tokens a step, base %s, moments %d bit, %d of %d layers kept, %d partly: "
            "%.0f tokens/s (best step %.0f), %.1f ms a step (first %.0f), %.2f GiB, loss %.3f, "
@@ -415,8 +436,8 @@ static void train(pesc_model *m, const char *name)
         (double)t.ps->n / 1e6, gib((double)m->memory_bytes),
         gib((double)(tensor_bytes(&t.ps->master) * 2 + tensor_bytes(&t.ps->work) + t.opt->bytes)),
         gib((double)plan_pass_bytes(&t.plan, t.keep)));
-    if (wrapped.on)
-        meter_print(&wrapped);
+    if (profiled)
+        print_profile(m->dev);
 }
 
 /* ---- inference ---- */
@@ -498,11 +519,12 @@ static void decode(inference *f, int steps)
         double took = forward(f, prompt, step ? 1 : prompt, step ? prompt + step - 1 : 0);
         if (step > 3)
             sum += took;
-        wrapped.on = number_of("profile", 0) && step == steps - 2;
+        if (number_of("profile", 0) && step == steps - 2)
+            profile(f->m->dev, true);
         first = step ? first : took;
     }
-    if (wrapped.n)
-        meter_print(&wrapped);
+    if (number_of("profile", 0))
+        print_profile(f->m->dev);
     double took = sum / (steps - 4), bytes = bytes_read(f->m, batch);
     printf(
         "%s: decode of %d, base %s: %.2f ms a token, %.1f tokens/s; prompt of %d x %d in %.1f ms; "
@@ -520,15 +542,17 @@ static void prefill(inference *f, int prompt)
     for (int i = 0; i < TIMES; i++) {
         for (int s = 0; s < f->batch; s++)
             kvcache_truncate(f->kv, s, 0);
-        wrapped.on = number_of("profile", 0) && i == TIMES - 1;
+        bool profiled = number_of("profile", 0) && i == TIMES - 1;
+        if (profiled)
+            profile(f->m->dev, true);
         double took = forward(f, prompt, prompt, 0);
         first = i ? first : took;
-        sum += i && !wrapped.on ? took : 0;
+        sum += i && !profiled ? took : 0;
         best = i && took < best ? took : best;
     }
-    if (wrapped.n)
-        meter_print(&wrapped);
-    double took = sum / (wrapped.on ? TIMES - 2 : TIMES - 1);
+    if (number_of("profile", 0))
+        print_profile(f->m->dev);
+    double took = sum / (number_of("profile", 0) ? TIMES - 2 : TIMES - 1);
     printf("%s: prefill of %d x %d, base %s: %.2f ms (best %.2f, first %.1f), %.0f tokens/s\n",
            f->name, f->batch, prompt, base_name, took * 1e3, best * 1e3, first * 1e3,
            f->batch * prompt / took);
@@ -554,16 +578,18 @@ static void mixed(inference *f, int piece, int past)
             f->seqs[s] = (token_seq){ .ids = f->ids, .n = own, .past = at, .kv_seq = s };
             f->rows[s] = s < n - 1 ? s : s + piece - 1;
         }
-        wrapped.on = number_of("profile", 0) && i == TIMES - 1;
+        bool profiled = number_of("profile", 0) && i == TIMES - 1;
+        if (profiled)
+            profile(f->m->dev, true);
         double took = run(f);
-        sum += i > 1 && !wrapped.on ? took : 0;
+        sum += i > 1 && !profiled ? took : 0;
         best = i && took < best ? took : best;
     }
-    if (wrapped.n)
-        meter_print(&wrapped);
+    if (number_of("profile", 0))
+        print_profile(f->m->dev);
     printf("%s: %d sequences of %d and a piece of %d after %d, base %s: %.2f ms (best %.2f)\n",
            f->name, n - 1, before, piece, past, base_name,
-           sum / (wrapped.on ? TIMES - 3 : TIMES - 2) * 1e3, best * 1e3);
+           sum / (number_of("profile", 0) ? TIMES - 3 : TIMES - 2) * 1e3, best * 1e3);
 }
 
 int main(int argc, char **argv)
@@ -578,8 +604,6 @@ int main(int argc, char **argv)
         clock_id = CLOCK_THREAD_CPUTIME_ID;
     must(backend_open(&dev, text_of("device", "cuda:0")));
     must(dev->op->reserve(dev, dev->op->scratch_bytes(dev, &(work_limits){ .quantised = 1 })));
-    if (number_of("profile", 0))
-        dev = meter_open(&wrapped, dev);
     double began = now();
     pesc_model *m = open_model(dev, argv[1]);
     const char *slash = strrchr(argv[1], '/'), *name = slash ? slash + 1 : argv[1];

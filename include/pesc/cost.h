@@ -1,4 +1,5 @@
-/* cost: what a model costs: parameters, FLOP, bytes, and measured time. Part of pesc.h. */
+/* cost: what a model costs: parameters, FLOP, bytes, and measured time, also of each operation.
+ * Part of pesc.h. */
 #ifndef PESC_COST_H
 #define PESC_COST_H
 #ifndef PESC_H
@@ -67,5 +68,21 @@ typedef struct pesc_cost_run {
  * are resident memory of the process, on a GPU memory taken from it. */
 pesc_status pesc_cost_measure(pesc_device *dev, const char *path, const pesc_cost_options *opt,
                               pesc_cost_run *runs, size_t n);
+
+/* Whether each operation of the device is timed from now on; true also forgets what was timed
+ * before. Every operation is then waited for, so all are a little slower, on a GPU much. Not while
+ * another thread uses the device. */
+pesc_status pesc_device_profile(pesc_device *dev, bool on);
+
+typedef struct pesc_profile_row {
+    char name[32]; /* of the operation, and for products the format of the weights: "matmul q4_k" */
+    uint64_t calls;
+    uint64_t weight_bytes; /* of the matrices of products; 0: no product */
+    double seconds;
+} pesc_profile_row;
+
+/* What was timed, the slowest first. Returns how many rows there are, of which at most `cap` are
+ * written; rows NULL: none. */
+size_t pesc_device_profile_rows(const pesc_device *dev, pesc_profile_row *rows, size_t cap);
 
 #endif

@@ -1,6 +1,7 @@
 /* backend: opens the device of a name, and the calls of the public API on devices. */
 #include "backend/backend.h"
 #include "backend/planned.h"
+#include "backend/profile.h"
 
 #include "base/args.h"
 #include "base/log.h"
@@ -117,6 +118,8 @@ void device_keep(device *d)
 
 void pesc_device_close(pesc_device *dev)
 {
-    if (dev && __atomic_fetch_sub(&dev->users, 1, __ATOMIC_ACQ_REL) == 0)
+    if (dev && __atomic_fetch_sub(&dev->users, 1, __ATOMIC_ACQ_REL) == 0) {
+        profile_close(dev);
         dev->op->close(dev);
+    }
 }

@@ -51,6 +51,7 @@ struct pesc_device {
     size_t reserved;      /* bytes of scratch, see ops.reserve */
     int32_t users;        /* models that are open on it, see device_keep */
     peers *peers;         /* the processes that it works with; NULL: it works alone */
+    struct profile *profile; /* of its ops; NULL: none was asked for */
 };
 
 /* Keeps the device until one pesc_device_close() more, so that a caller may close its handle before

@@ -55,6 +55,12 @@ static int64_t peak_bytes(void)
 
 /* ---- a model ---- */
 
+/* Where the time of one run went. */
+typedef struct profile {
+    pesc_profile_row rows[64];
+    size_t n;
+} profile;
+
 typedef struct model_bench {
     open_model m;
     pesc_session *session;
@@ -62,6 +68,7 @@ typedef struct model_bench {
     size_t n_prompt, n_decode;
     double load_seconds;
     series prefill, decode;
+    profile of_prefill, of_decode;
 } model_bench;
 
 /* Ids spread over the vocabulary, the same in every run; their meaning does not matter. */
@@ -96,6 +103,28 @@ static pesc_status run_once(model_bench *b, bool counted)
     return PESC_OK;
 }
 
+static void take_profile(const model_bench *b, profile *p)
+{
+    enum { CAP = sizeof p->rows / sizeof *p->rows };
+    size_t n = pesc_device_profile_rows(b->m.device, p->rows, CAP);
+    p->n = n < CAP ? n : CAP;
+}
+
+/* One more run, whose operations are timed. */
+static pesc_status profile_once(model_bench *b)
+{
+    const float *logits;
+    pesc_session_reset(b->session);
+    TRY(pesc_device_profile(b->m.device, true));
+    TRY(pesc_session_feed(b->session, b->ids, b->n_prompt, &logits));
+    take_profile(b, &b->of_prefill);
+    TRY(pesc_device_profile(b->m.device, true));
+    for (size_t i = 0; i < b->n_decode; i++)
+        TRY(pesc_session_feed(b->session, b->ids + b->n_prompt + i, 1, &logits));
+    take_profile(b, &b->of_decode);
+    return pesc_device_profile(b->m.device, false);
+}
+
 static pesc_status measure_model(const options *o, model_bench *b)
 {
     double t0 = progress_clock();
@@ -115,8 +144,51 @@ static pesc_status measure_model(const options *o, model_bench *b)
         progress_show("runs", (uint64_t)i, (uint64_t)o->repeat + 1);
         TRY(run_once(b, i > 0));
     }
+    if (o->profile)
+        TRY(profile_once(b));
     progress_clear();
     return PESC_OK;
+}
+
+static double rate_of(const pesc_profile_row *r) /* GB of weights a second */
+{
+    return r->seconds > 0 ? (double)r->weight_bytes / 1e9 / r->seconds : 0;
+}
+
+/* The operations of `runs` forwards, for each of them. */
+static void print_profile(const char *key, const char *title, const profile *p, double runs,
+                          bool json)
+{
+    double all = 0;
+    for (size_t i = 0; i < p->n; i++)
+        all += p->rows[i].seconds;
+    if (json)
+        out_begin(key, '[');
+    else
+        printf("%s, operation by operation: %.2f ms\n", title, all * 1e3 / runs);
+    for (size_t i = 0; i < p->n; i++) {
+        const pesc_profile_row *r = &p->rows[i];
+        double calls = (double)r->calls / runs, ms = r->seconds * 1e3 / runs;
+        if (json) {
+            out_object(NULL, "op=%s calls=%.6g ms=%.6g share=%.6g gb_per_second=%.6g", r->name,
+                       calls, ms, r->seconds / all, rate_of(r));
+            continue;
+        }
+        printf("  %-22s %6.0f calls %9.3f ms %5.1f %%", r->name, calls, ms, 100 * r->seconds / all);
+        printf(rate_of(r) > 0 ? "  weights at %.1f GB/s\n" : "\n", rate_of(r));
+    }
+    if (json)
+        out_end();
+}
+
+static void print_profiles(const model_bench *b, bool json)
+{
+    if (json)
+        out_begin("profile", '{');
+    print_profile("prefill", "prefill", &b->of_prefill, 1, json);
+    print_profile("decode", "a token", &b->of_decode, (double)b->n_decode, json);
+    if (json)
+        out_end();
 }
 
 static void print_model(const options *o, const model_bench *b)
@@ -134,10 +206,12 @@ static void print_model(const options *o, const model_bench *b)
     }
     print_series("prefill", "tokens/s", &b->prefill, o->json);
     print_series("decode", "tokens/s", &b->decode, o->json);
+    if (!o->json)
+        printf("memory       %s at most\n", out_bytes(bytes, (uint64_t)peak_bytes()));
+    if (o->profile)
+        print_profiles(b, o->json);
     if (o->json)
         out_end();
-    else
-        printf("memory       %s at most\n", out_bytes(bytes, (uint64_t)peak_bytes()));
 }
 
 static pesc_status bench_model(const options *o)

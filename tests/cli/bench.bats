@@ -17,6 +17,25 @@ setup_file() { make_model; }
     has '"decode":\{"unit":"tokens/s",'
 }
 
+@test "bench: a profile has the operations of prefill and of a token" {
+    pesc bench "$D/model" --prompt-tokens 32 --decode-tokens 4 --repeat 1 --profile
+    [ "$status" = 0 ]
+    has '^prefill, operation by operation: [0-9.]+ ms$'
+    has '^a token, operation by operation: [0-9.]+ ms$'
+    has '^  matmul [a-z0-9_]+(, thin)? +[0-9]+ calls +[0-9.]+ ms +[0-9.]+ %  weights at [0-9.]+ GB/s$'
+    [ "$(grep -c '^  attention_fwd ' <<< "$output")" = 2 ]
+    pesc bench "$D/model" --prompt-tokens 32 --decode-tokens 4 --repeat 1 --profile --json
+    # a token has one attention a layer, and the shares add up to 1
+    python3 -c '
+import json, sys
+bench, layers = json.loads(sys.argv[1]), int(sys.argv[2])
+for part in ("prefill", "decode"):
+    rows = bench["profile"][part]
+    assert abs(sum(r["share"] for r in rows) - 1) < 1e-2, rows
+    assert next(r["calls"] for r in rows if r["op"] == "attention_fwd") == layers, rows
+' "$output" "$(python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))["num_hidden_layers"])' "$D/model/config.json")"
+}
+
 @test "bench: the threads asked for" {
     pesc bench "$D/model" --prompt-tokens 8 --decode-tokens 1 --repeat 1 --threads 3
     has '^device +cpu.*3 threads'

@@ -66,6 +66,7 @@ static pesc_train_options train;
     X(pesc_device_open(NULL, "cpu"), "out")                                                        \
     X(pesc_device_open(&got.dev, NULL), "spec")                                                    \
     X(pesc_device_events(NULL, NULL), "dev")                                                       \
+    X(pesc_device_profile(NULL, true), "dev")                                                      \
     X(pesc_device_join(NULL, NULL), "dev")                                                         \
     X(pesc_comm_open(NULL, NULL), "out")                                                           \
     X(pesc_model_open(NULL, dev, "x", NULL), "out")                                                \
@@ -359,7 +360,7 @@ static const pesc_lines no_curve = { .size = sizeof no_curve, .series = &no_poin
     X(*pesc_status_text((pesc_status)-1))                                                          \
     X(pesc_status_exit_code((pesc_status)-1) == 1)                                                 \
     X(pesc_last_error() != NULL)                                                                   \
-    X(!*pesc_device_name(NULL))                                                                    \
+    X(!*pesc_device_name(NULL) && pesc_device_profile_rows(NULL, NULL, 0) == 0)                    \
     X(!strcmp(pesc_device_compute_dtype(NULL), "f32"))                                             \
     X(!pesc_model_tokenizer(NULL))                                                                 \
     X(pesc_vocab_size(NULL) == 0)                                                                  \
@@ -368,10 +369,9 @@ static const pesc_lines no_curve = { .size = sizeof no_curve, .series = &no_poin
     X(!pesc_chat_stops(NULL, &got.n) && got.n == 0)                                                \
     X(!pesc_chat_stops("none", &got.n) && got.n == 0)                                              \
     X(pesc_chat_stops("chatml", NULL) || true)                                                     \
-    X(pesc_server_port(NULL) == 0)                                                                 \
+    X(pesc_server_port(NULL) == 0 && pesc_data_records(NULL) == 0)                                 \
     X(!pesc_model_chat_stops(NULL, &got.n) && got.n == 0)                                          \
     X(pesc_model_chat_stops(NULL, NULL) || true)                                                   \
-    X(pesc_data_records(NULL) == 0)                                                                \
     X(!*pesc_data_format(NULL, 0))                                                                 \
     X(!*pesc_data_format(d, 1000))                                                                 \
     X(!*pesc_data_template(NULL))                                                                  \

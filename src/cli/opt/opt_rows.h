@@ -151,6 +151,8 @@ enum { OPT_OWN = 10 };
       "tokens that are then fed one by one (decode)")                                              \
     X(INT, repeat, "5", RANGE(1, 1000000), 0, MEASURE, "bench",                                    \
       "number of runs; the best and the median are reported")                                      \
+    X(BOOL, profile, "false", YES_NO, 0, MEASURE, "bench",                                         \
+      "a model: say for one more run which operations the time went to, in prefill and in decode") \
     X(REAL, epochs, "3", RANGE(0, 1e6), 0, SCHEDULE, "demo",                                       \
       "number of passes over the instructions: fewer are faster and give worse models")            \
     X(CHOICE, preset, NONE, ONE_OF("paper|published|esft"), 0, METHOD, PESC_TUNING,                \
