@@ -1,7 +1,8 @@
 /* tokgguf: the vocabulary inside a GGUF file -> a pipeline.
  *
  * "llama" and "t5" are SentencePiece models without their protobuf: they are put into an spmodel.
- * "gpt2" is a byte-level BPE, whose split patterns come from ggufpre. */
+ * "gpt2" is a byte-level BPE, whose split patterns come from ggufpre; "gemma4" is a BPE of
+ * characters, with blanks as U+2581, and bytes for those it does not know. */
 #include "base/mem.h"
 #include "base/utf8.h"
 #include "tokenizer/bpebuild.h"
@@ -128,7 +129,15 @@ static pesc_status build_sp(tokenizer **out, const gguf_vocab *v)
     return s;
 }
 
-/* ---- byte-level BPE ---- */
+/* ---- BPE ---- */
+
+/* The steps of "gemma4", in the order of parse_steps(). */
+static const char gemma4_steps[] =
+    "[{\"type\":\"Split\",\"pattern\":{\"Regex\":\"[^\\n]+|[\\n]+\"},\"behavior\":\"Isolated\","
+    "\"invert\":false},{\"type\":\"Sequence\",\"decoders\":[{\"type\":\"Replace\",\"pattern\":"
+    "{\"String\":\"\xe2\x96\x81\"},\"content\":\" \"},{\"type\":\"ByteFallback\"},"
+    "{\"type\":\"Fuse\"}]},{\"type\":\"Replace\",\"pattern\":{\"String\":\" \"},"
+    "\"content\":\"\xe2\x96\x81\"}]";
 
 static void put_json_string(str *s, const char *text)
 {
@@ -159,6 +168,8 @@ void tokgguf_put_pretokenizer(str *out, const ggufpre *row)
 static pesc_status parse_steps(const ggufpre *row, const char *file, json_t **out)
 {
     str s = { 0 };
+    if (!row)
+        return json_parse(out, gemma4_steps, sizeof gemma4_steps - 1, file);
     str_putc(&s, '[');
     tokgguf_put_pretokenizer(&s, row);
     str_printf(&s, ",{\"type\":\"ByteLevel\"}%s]", row->nfc ? ",{\"type\":\"NFC\"}" : "");
@@ -217,15 +228,15 @@ pesc_status tokgguf_find_pre(const gguf_vocab *v, const ggufpre **row)
     return PESC_OK;
 }
 
-static pesc_status build_bytes(tokenizer **out, const gguf_vocab *v)
+/* row NULL: of "gemma4". */
+static pesc_status build_bpe(tokenizer **out, const gguf_vocab *v, const ggufpre *row)
 {
-    const ggufpre *row;
     tokenizer *t;
-    TRY(tokgguf_find_pre(v, &row));
     TRY(pipeline_new(&t, v->file));
     bpe_build b = { .t = t, .n_tokens = v->n };
-    b.spec.ignore_merges = row->ignore_merges;
-    b.spec.unk = -1;
+    b.spec.ignore_merges = row && row->ignore_merges;
+    b.spec.byte_fallback = b.spec.fuse_unk = !row;
+    b.spec.unk = row ? -1 : (int32_t)v->unk;
     pesc_status s = open_steps(t, row);
     if (s == PESC_OK)
         s = add_tokens(&b, v);
@@ -291,13 +302,18 @@ static pesc_status build(tokenizer **out, const gguf_vocab *v)
     if (v->n == 0 || v->n >= INT32_MAX)
         return fail(PESC_FORMAT, "%s: tokenizer.ggml.tokens: found %zu tokens", v->file, v->n);
     TRY(check_ids(v, (int64_t)v->n));
-    if (strcmp(v->model, "gpt2") == 0)
-        return build_bytes(out, v);
+    if (strcmp(v->model, "gemma4") == 0)
+        return build_bpe(out, v, NULL);
+    if (strcmp(v->model, "gpt2") == 0) {
+        const ggufpre *row;
+        TRY(tokgguf_find_pre(v, &row));
+        return build_bpe(out, v, row);
+    }
     if (strcmp(v->model, "llama") == 0 || strcmp(v->model, "t5") == 0)
         return build_sp(out, v);
     return fail(PESC_UNSUPPORTED,
-                "%s: tokenizer.ggml.model: found '%s'; llama, gpt2 and t5 are supported", v->file,
-                v->model);
+                "%s: tokenizer.ggml.model: found '%s'; llama, gpt2, gemma4 and t5 are supported",
+                v->file, v->model);
 }
 
 pesc_status tokenizer_from_gguf(tokenizer **out, const gguf_vocab *v)

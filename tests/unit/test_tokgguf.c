@@ -159,6 +159,59 @@ static void equals_its_byte_level_json(void **state)
     json_decref(root);
 }
 
+/* Gemma's tokenizer.json, which has bytes for unknown characters, and what llama.cpp's converter
+ * makes of it. */
+static const char gemma_json[] =
+    "{\"version\":\"1.0\",\"added_tokens\":[{\"id\":266,\"content\":\"<bos>\",\"special\":true}],"
+    "\"normalizer\":{\"type\":\"Replace\",\"pattern\":{\"String\":\" \"},\"content\":\"\\u2581\"},"
+    "\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"String\":\" \"},\"behavior\":"
+    "\"MergedWithPrevious\",\"invert\":false},\"decoder\":{\"type\":\"Sequence\",\"decoders\":["
+    "{\"type\":\"Replace\",\"pattern\":{\"String\":\"\\u2581\"},\"content\":\" \"},"
+    "{\"type\":\"ByteFallback\"},{\"type\":\"Fuse\"}]},\"model\":{\"type\":\"BPE\",\"unk_token\":"
+    "\"<unk>\",\"fuse_unk\":true,\"byte_fallback\":true,\"ignore_merges\":false,\"merges\":"
+    "[[\"\\u2581\",\"a\"],[\"b\",\"c\"],[\"\\u2581a\",\"bc\"],[\"\\n\",\"\\n\"]],\"vocab\":{"
+    "\"<unk>\":0,\"\\u2581\":1,\"a\":2,\"b\":3,\"c\":4,\"bc\":5,\"\\u2581a\":6,\"\\u2581abc\":7,"
+    "\"\\n\":8,\"\\n\\n\":9";
+
+static void equals_gemmas_json(void **state)
+{
+    (void)state;
+    static const char *const texts[] = { "a bc", " abc abc\n\n\nab", "x\xc3\xa9 \xf0\x9f\x98\x80 c",
+                                         "  ",   "<bos> a\tb\n a",   "" };
+    static fixture f;
+    str text = { 0 };
+    json_t *root, *rows = json_array();
+    str_puts(&text, gemma_json);
+    for (int i = 0; i < 256; i++)
+        str_printf(&text, ",\"<0x%02X>\":%d", (unsigned)i, 10 + i);
+    str_puts(&text, "}}}");
+    must(json_parse(&root, text.p, text.n, "t.json"));
+    from_byte_level(&f, root);
+    f.v.model = "gemma4";
+    f.v.unk = 0;
+    gguf_vocab whole = { .file = "t.json", .model = "no_vocab", .bos = -1, .eos = -1 };
+    whole.pad = whole.unk = -1;
+    whole.json = text.p;
+    whole.json_bytes = text.n;
+    tokenizer *a, *b;
+    must(tokenizer_from_gguf(&a, &f.v));
+    must(tokenizer_from_gguf(&b, &whole));
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+        json_array_append_new(rows, json_pack("{s:s}", "text", texts[i]));
+    same(a, b, rows);
+    const int32_t ids[] = { 7, 10 + 0xc3, 10 + 0xa9, 6 };
+    char out[32];
+    size_t n = 0;
+    must(pesc_detokenize(a, ids, 4, 0, out, sizeof out, &n));
+    assert_int_equal(n, 8);
+    assert_memory_equal(out, " abc\xc3\xa9 a", 8);
+    json_decref(rows);
+    json_decref(root);
+    tokenizer_close(a);
+    tokenizer_close(b);
+    str_free(&text);
+}
+
 /* ---- tokenizer.json from it ---- */
 
 /* Texts of tokens, blanks, control tokens and characters of all lengths, at random. */
@@ -400,6 +453,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(equals_its_sentencepiece_model),
         cmocka_unit_test(equals_its_byte_level_json),
+        cmocka_unit_test(equals_gemmas_json),
         cmocka_unit_test(writes_a_sentencepiece_vocabulary),
         cmocka_unit_test(writes_a_byte_level_vocabulary),
         cmocka_unit_test(writes_nothing_of_other_kinds),
