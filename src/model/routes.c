@@ -66,18 +66,19 @@ void routes_close(routes *r)
     mem_free(r);
 }
 
-/* Copies the choices of a layer that has run; at: which of the layers with a router it is. */
+/* Copies the choices of a layer that has run; at: which of the layers with a router it is. Gates
+ * are the router's shares, without a number that each expert has in them. */
 static void keep_choices(const routes *r, const pass *p, int32_t at)
 {
     const ops *op = p->dev->op;
     const moe_acts *a = &p->acts.moe;
+    const tensor shares = a->chosen.data ? a->chosen : a->gates;
     arena there = { .base = r->device, .size = r->bytes };
     tensor ids, gates;
     int64_t first = (int64_t)at * p->n;
     layout(r, &there, p->n, &ids, &gates);
     op->copy(p->dev, tensor_slice(&ids, first, p->n).data, a->ids.data, tensor_bytes(&a->ids));
-    op->copy(p->dev, tensor_slice(&gates, first, p->n).data, a->gates.data,
-             tensor_bytes(&a->gates));
+    op->copy(p->dev, tensor_slice(&gates, first, p->n).data, shares.data, tensor_bytes(&shares));
 }
 
 static pesc_status fetch(routes *r, const pass *p)
