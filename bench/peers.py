@@ -170,15 +170,16 @@ def main():
     p.add_argument("--columns", type=lambda text: re.findall(r"[^,]+(?:,\d{3})*", text), default=list(COLUMNS))
     p.add_argument("--rounds", type=int, default=3)
     p.add_argument("--threads", type=int, default=2)
-    p.add_argument("--out", type=pathlib.Path, help="the results as JSON; what is there and not measured now is kept")
+    p.add_argument("--out", type=pathlib.Path, help="the results as JSON; what is there of this machine and not measured now is kept")
     a = p.parse_args()
     a.files.mkdir(parents=True, exist_ok=True)
     llama_native.use(a.llama or llama_native.build(a.files, a.threads))
-    found = {"rates": {}}
-    if a.out and a.out.exists():
-        found = json.loads(a.out.read_text())
     cpu = re.search(r"Model name:\s*(.*)", text_of("lscpu"))[1]
-    found |= {"machine": f"{a.threads} threads of {cpu}", "date": datetime.date.today().isoformat(), "commit": text_of("git", "rev-parse", "--short", "HEAD"),
+    machine = f"{a.threads} threads of {cpu}" if a.threads > 1 else f"1 thread of {cpu}, by CPU time"
+    found = json.loads(a.out.read_text()) if a.out and a.out.exists() else {}
+    if found.get("machine") != machine:
+        found = {"rates": {}}
+    found |= {"machine": machine, "date": datetime.date.today().isoformat(), "commit": text_of("git", "rev-parse", "--short", "HEAD"),
               "rounds": a.rounds}
     for shape in a.shapes.split(","):
         for kind in a.types.split(","):
