@@ -520,8 +520,7 @@ typedef struct pesc_train_info {
     uint64_t records, first_step; /* first_step: 0, or that of the checkpoint */
     int64_t steps, micro_tokens, kept_layers;
     uint64_t bytes_model, bytes_activations;
-    uint64_t bytes_trained;              /* weights, gradients, moments */
-    uint64_t bytes_total;                /* of the device */
+    uint64_t bytes_trained, bytes_total; /* weights, gradients, moments; of the device */
     uint64_t over_length;                /* records longer than seq_len */
     char checkpoint[32];                 /* that the run resumed from; "": none */
     uint64_t bytes_paged;                /* moments in the host's memory, not counted above */

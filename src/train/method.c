@@ -166,9 +166,10 @@ static pesc_status read_domains(expertcfg *own, const struct method *m, const pe
 {
     const bool on_lora = is_plain_lora(m);
     if (!m->own && !on_lora)
-        return fail(PESC_USAGE,
-                    "domain_experts: method %s does not look at it; methods esft, lora and qlora do",
-                    m->name);
+        return fail(
+            PESC_USAGE,
+            "domain_experts: method %s does not look at it; methods esft, lora and qlora do",
+            m->name);
     if (given(o->experts_config) || given(o->experts_from))
         return fail(PESC_USAGE,
                     "domain_experts: is given with %s, which is one choice for all "
@@ -193,7 +194,8 @@ static pesc_status read_own(expertcfg *own, const struct method *m, const pesc_t
         return fail(PESC_USAGE, "experts_config: method %s does not look at it; method esft does%s",
                     m->name, on_lora ? ", and lora and qlora take experts_from" : "");
     if (from && !on_lora)
-        return fail(PESC_USAGE, "experts_from: method %s does not look at it; methods lora and qlora do%s",
+        return fail(PESC_USAGE,
+                    "experts_from: method %s does not look at it; methods lora and qlora do%s",
                     m->name, m->own ? ", and method esft takes experts_config" : "");
     if (m->own && !file)
         return fail(PESC_USAGE, "experts_config: is missing; give the expert_cfg.json that `pesc "
