@@ -12,8 +12,8 @@
 
 #define PESC_CRAFT_OPTIONS(X, ALSO)                                                                \
     X(CHOICE, kind, "pesc", ONE_OF("pesc|upcycle|molora"), 0, METHOD, "craft",                     \
-      "experts are adapters on the output of the FFN, full copies of the FFN, or the LoRAs of "    \
-      "experts_from")                                                                              \
+      "experts are adapters on the output of the FFN, or of the experts that a mixture has, full "   \
+      "copies of the FFN, or the LoRAs of experts_from")                                           \
     PESC_EXPERT_ROWS(X, "craft", 0, "")                                                            \
     X(INT, seed, "0", PESC_ANY_SEED, 0, METHOD, "craft",                                           \
       "seed of the random initial values of routers and adapters")                                 \

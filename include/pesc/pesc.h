@@ -148,12 +148,11 @@ pesc_status pesc_model_open(pesc_model **out, pesc_device *dev, const char *path
                             const pesc_load_options *opt);
 void pesc_model_close(pesc_model *m);
 
-/* Applies an expert patch (ESFT) to a loaded model, replacing the one that is applied; unpatch
- * restores the weights bit for bit. dir: a directory with expert_cfg.json and safetensors, or a run
- * of method esft or one of its checkpoints. PESC_SHAPE: the patch is for another model. After a
- * failure the model has no patch or the one it had. Sessions of the model must be reset.
- * PESC_USAGE: the model was opened with merge_lora and compute_dtype bf16, and its LoRA is in the
- * weights. */
+/* Applies an expert patch (ESFT), replacing the one that is applied; unpatch restores the weights
+ * bit for bit. dir: a directory with expert_cfg.json and safetensors, or a run of method esft or
+ * one of its checkpoints. PESC_SHAPE: the patch is for another model. PESC_USAGE: the model was
+ * opened with merge_lora and compute_dtype bf16, and its LoRA is in the weights. After a failure it
+ * has no patch or the one it had. Sessions of the model must be reset. */
 pesc_status pesc_model_patch(pesc_model *m, const char *dir);
 pesc_status pesc_model_unpatch(pesc_model *m);
 
@@ -172,6 +171,7 @@ typedef struct pesc_model_info {
     int64_t sparse_layers; /* layers that have experts */
     char adapter_act[24];  /* activation of the adapters: "gelu", ...; "": there are none */
     char router[16]; /* "softmax-after" (gates sum to 1), "softmax-before", "sigmoid"; or "" */
+    int64_t ffn_experts, ffn_top_k; /* of the mixture that adapters are beside; 0: a plain FFN */
 } pesc_model_info;
 
 /* Writes to out where the base of a run is now: at the recorded path, at the same place relative to
@@ -192,8 +192,7 @@ typedef struct pesc_run_info {
     char data[1024]; /* the data files as a JSON array; cut where it is longer */
     int64_t step, steps, tokens, lora_r;
     double lr, loss;                  /* of the step; loss NAN: not recorded */
-    double eval_loss, best_eval_loss; /* the last validation and the best; NAN: none, the best also
-                                         where it was chosen by another measure */
+    double eval_loss, best_eval_loss; /* last and best; NAN: none, or best by another measure */
     int64_t best_step;
     char metric_for_best_model[24];  /* "loss", "rewards/margins", ... */
     double eval_metric, best_metric; /* that measure of the last validation and of the best */

@@ -87,7 +87,8 @@ class pesc_model_info(Sized):
         (c_int64, "dim layers heads kv_heads head_dim ffn_dim vocab context"),
         (c_int64, "experts top_k adapter_dim shared_experts expert_dim"), (c_double, "adapter_scale"),
         (c_uint64, "params_total params_activated params_trainable n_tensors n_files bytes"),
-        (c_char * 32, "chat tokenizer"), (c_int64, "sparse_layers"), (c_char * 24, "adapter_act"), (c_char * 16, "router"))
+        (c_char * 32, "chat tokenizer"), (c_int64, "sparse_layers"), (c_char * 24, "adapter_act"), (c_char * 16, "router"),
+        (c_int64, "ffn_experts ffn_top_k"))
 
 
 class pesc_logit_check(Sized):

@@ -208,10 +208,15 @@ pesc_status bind_check_part(const config *c, const weights *ws, const char *path
 
 /* ---- placing ---- */
 
+static size_t offset_of(const slot *s)
+{
+    return s->rule->offset + (s->in_ffn ? offsetof(block, ffn_moe) - offsetof(block, moe) : 0);
+}
+
 tensor *bind_field(transformer *w, const slot *s)
 {
     void *base = s->layer < 0 ? (void *)w : (void *)&w->blocks[s->layer];
-    return (tensor *)(void *)((char *)base + s->rule->offset);
+    return (tensor *)(void *)((char *)base + offset_of(s));
 }
 
 linear *bind_linear(const transformer *w, const slot *s)
@@ -219,7 +224,7 @@ linear *bind_linear(const transformer *w, const slot *s)
     if (!(s->rule->flags & RULE_LINEAR))
         return NULL;
     char *base = (char *)&w->blocks[s->layer]; /* w is a linear's first member */
-    return (linear *)(void *)(base + s->rule->offset);
+    return (linear *)(void *)(base + offset_of(s));
 }
 
 static tensor expert_part(const tensor *stack, int32_t expert)
@@ -239,7 +244,8 @@ lora_stack *bind_lora_stack(const transformer *w, const slot *s)
 {
     if (s->expert < 0 || !(s->rule->need & FACT_EXPERT))
         return NULL;
-    moe *x = &w->blocks[s->layer].moe;
+    block *b = &w->blocks[s->layer];
+    moe *x = s->in_ffn ? &b->ffn_moe : &b->moe;
     const size_t offset = s->rule->offset;
     return offset == offsetof(block, moe.gate) ? &x->lora_gate
            : offset == offsetof(block, moe.up) ? &x->lora_up
@@ -294,8 +300,8 @@ static void layout_slot(model_shape *m, const bind_source *src, bind_memory *to,
         *t = (tensor){ .data = (void *)(uintptr_t)w->data, .dt = how.dt, .nd = s->nd };
         memcpy(t->ne, s->ne, sizeof t->ne);
     } else if (s->expert == 0) {
-        *t = tensor_take3(a, bind_dtype(&m->cfg, src, s), m->cfg.moe.topk.n_experts, s->ne[0],
-                          s->ne[1]);
+        *t = tensor_take3(a, bind_dtype(&m->cfg, src, s), slot_moe(&m->cfg, s)->topk.n_experts,
+                          s->ne[0], s->ne[1]);
     } else {
         *t = tensor_take(a, how.dt, s->nd, s->ne);
     }
@@ -325,7 +331,7 @@ static void layout_lora(model_shape *m, const bind_source *src, arena *mem, size
         to->b = tensor_take2(mem, holding_of_lora(&src->how, b), b->ne[0], b->ne[1]);
     } else if (expert_list_at(&to->stack->own, to->expert) == 0) {
         const expert_list *own = &to->stack->own;
-        const int64_t n = own->ids ? own->n : m->cfg.moe.topk.n_experts;
+        const int64_t n = own->ids ? own->n : config_experts(&m->cfg)->topk.n_experts;
         to->stack->a = tensor_take3(mem, holding_of_lora(&src->how, a), n, a->ne[0], a->ne[1]);
         to->stack->b = tensor_take3(mem, holding_of_lora(&src->how, b), n, b->ne[0], b->ne[1]);
     }
@@ -392,7 +398,7 @@ static void drop_whole_lists(model_shape *m)
 {
     for (size_t i = 0; i < m->n_loras; i++) {
         lora_stack *s = m->loras[i].stack;
-        if (s && s->own.n == m->cfg.moe.topk.n_experts)
+        if (s && s->own.n == config_experts(&m->cfg)->topk.n_experts)
             s->own = (expert_list){ 0 };
     }
 }

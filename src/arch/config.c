@@ -300,28 +300,38 @@ static pesc_status read_adapter_choices(config *c, json_where w)
     return PESC_OK;
 }
 
+/* Adapters of a mixture are beside its experts. Its keys say how many those are, so the number of
+ * adapters has a key of pesc's own. */
 static pesc_status read_adapters(config *c, const config_source *src)
 {
     json_where w = { src->json, src->file };
     if (!c->fam->adapters && !has_adapters(src))
         return PESC_OK;
-    if (c->moe.kind != EXPERT_NONE)
-        return fail(PESC_UNSUPPORTED, "%s: adapters on a %s model are not supported", src->file,
-                    c->fam->name);
+    const bool beside = c->moe.kind != EXPERT_NONE;
+    const config_key *keys = beside ? beside_keys : adapter_keys;
+    if (c->moe.beside_ffn)
+        return fail(PESC_UNSUPPORTED,
+                    "%s: adapters beside experts that have a plain FFN beside them are not "
+                    "supported",
+                    src->file);
+    if (beside) {
+        c->ffn_moe = c->moe;
+        c->moe = (moe_rule){ 0 };
+    } else if (!c->fam->adapters) {
+        c->family = "camelidae";
+    }
     c->moe.kind = EXPERT_ADAPTER;
     TRY(read_adapter_choices(c, w));
-    if (!c->fam->adapters)
-        c->family = "camelidae";
-    for (const config_key *k = adapter_keys; k->names; k++)
+    for (const config_key *k = keys; k->names; k++)
         if (!json_has(src->json, k->names))
             return fail(PESC_FORMAT,
-                        "%s: %s: is missing; the model has adapters (PESC) and needs num_experts, "
-                        "topk, adapter_dim and moe_scaling",
-                        src->file, k->names);
+                        "%s: %s: is missing; the model has adapters (PESC) and needs %s, %s, "
+                        "adapter_dim and moe_scaling",
+                        src->file, k->names, keys[0].names, keys[1].names);
     /* Qwen2idae's linears have biases whatever its model_type. */
     if (src->ws && weights_find(src->ws, "model.layers.0.self_attn.q_proj.bias"))
         c->qkv_bias = true;
-    return keys_read(c, w, adapter_keys);
+    return keys_read(c, w, keys);
 }
 
 /* ---- mixture of LoRA ---- */
@@ -420,22 +430,23 @@ static void settle_experts(config *c)
     c->moe = (moe_rule){ 0 };
 }
 
-static pesc_status check_experts(config *c, const char *file)
+static pesc_status check_experts(const config *c, moe_rule *r, const char *file)
 {
-    topk_rule *t = &c->moe.topk;
-    if (c->moe.kind == EXPERT_NONE)
+    topk_rule *t = &r->topk;
+    if (r->kind == EXPERT_NONE)
         return PESC_OK;
-    static const char *const k_name[] = { [EXPERT_ADAPTER] = "topk",
-                                          [EXPERT_FFN] = "num_experts_per_tok",
-                                          [EXPERT_LORA] = "molora_top_k" };
-    if (c->moe.beside_ffn && !(t->n_experts && t->k && c->moe.expert_dim))
+    const char *const k_name[] = { [EXPERT_ADAPTER] =
+                                       config_experts(c) == r ? "topk" : beside_keys[1].names,
+                                   [EXPERT_FFN] = "num_experts_per_tok",
+                                   [EXPERT_LORA] = "molora_top_k" };
+    if (r->beside_ffn && !(t->n_experts && t->k && r->expert_dim))
         return fail(PESC_FORMAT,
                     "%s: enable_moe_block: is true, but num_experts, top_k_experts or "
                     "moe_intermediate_size is missing",
                     file);
     if (t->k < 1 || t->k > t->n_experts)
         return fail(PESC_FORMAT, "%s: %s: found %d, expected 1 to %d, the number of experts", file,
-                    k_name[c->moe.kind], t->k, t->n_experts);
+                    k_name[r->kind], t->k, t->n_experts);
     if (t->scale == 0)
         t->scale = 1;
     if (!t->n_groups || !t->k_groups)
@@ -447,11 +458,10 @@ static pesc_status check_experts(config *c, const char *file)
         return fail(PESC_FORMAT,
                     "%s: topk_group: %d of %d groups of %d experts cannot give %d experts a token",
                     file, t->k_groups, t->n_groups, t->n_experts / t->n_groups, t->k);
-    if (!c->moe.expert_dim)
-        c->moe.expert_dim = c->ffn_dim;
-    if (!c->moe.shared_dim)
-        c->moe.shared_dim =
-            c->moe.n_shared * (c->moe.shared_each ? c->moe.shared_each : c->moe.expert_dim);
+    if (!r->expert_dim)
+        r->expert_dim = c->ffn_dim;
+    if (!r->shared_dim)
+        r->shared_dim = r->n_shared * (r->shared_each ? r->shared_each : r->expert_dim);
     return PESC_OK;
 }
 
@@ -478,7 +488,8 @@ static pesc_status adjust_ffn(config *c, json_where w)
 /* A model needs the width of plain FFNs where it has some, or where its experts have no other. */
 static pesc_status check_ffn(config *c, json_where w)
 {
-    bool plain = c->moe.kind != EXPERT_FFN || c->moe.beside_ffn || !c->moe.expert_dim;
+    const moe_rule *full = config_experts(c);
+    bool plain = full->kind != EXPERT_FFN || full->beside_ffn || !full->expert_dim;
     if (c->ffn_adjusted)
         TRY(adjust_ffn(c, w));
     for (int32_t l = 0; l < c->n_layers; l++)
@@ -486,7 +497,7 @@ static pesc_status check_ffn(config *c, json_where w)
     if (!c->ffn_dim && plain)
         return fail(PESC_FORMAT, "%s: intermediate_size: is missing", w.file);
     if (!c->ffn_dim)
-        c->ffn_dim = c->moe.expert_dim;
+        c->ffn_dim = full->expert_dim;
     return PESC_OK;
 }
 
@@ -504,7 +515,8 @@ static pesc_status check(config *c, json_where w)
 {
     TRY(check_layer_inputs(c, w.file));
     TRY(check_rotation(c, w.file));
-    TRY(check_experts(c, w.file));
+    TRY(check_experts(c, &c->moe, w.file));
+    TRY(check_experts(c, &c->ffn_moe, w.file));
     for (int32_t i = 0; i < c->n_ropes; i++)
         if (c->ropes[i].theta <= 1 && c->ropes[i].kind == ROPE_YARN)
             return fail(PESC_FORMAT, "%s: rope_theta: found %g, expected more than 1", w.file,
@@ -522,7 +534,7 @@ static void notice_ignored(const config *c, json_where w)
     /* what the published code of models with adapters does, pesc does itself */
     if (json_has(w.object, "auto_map") && c->moe.kind != EXPERT_ADAPTER)
         log_notice("%s: auto_map is ignored: pesc runs no code from a model directory", w.file);
-    if (config_mla(c) && !c->moe.has_bias &&
+    if (config_mla(c) && !config_experts(c)->has_bias &&
         json_get_bool(w, "norm_topk_prob", false, &renormalise) == PESC_OK && renormalise)
         log_notice("%s: norm_topk_prob is ignored, as transformers ignores it in this family",
                    w.file);

@@ -123,6 +123,8 @@ typedef struct config {
     float mla_norm_eps; /* of the norms on the latents, which ignore norm_eps */
     /* which layers are sparse */
     moe_rule moe;
+    moe_rule ffn_moe;     /* the mixture that adapters read in the place of an FFN; its kind is
+                             EXPERT_NONE where they read a plain one, or there are none */
     int32_t first_sparse; /* layers below have a plain FFN */
     int32_t last_sparse;  /* and layers above it; -1: none */
     int32_t sparse_step;  /* layer l is sparse when (l + sparse_shift) divides by it; 1: all */
@@ -157,6 +159,16 @@ int32_t config_layer_rope(const config *c, int32_t layer);          /* the table
 bool config_ropes_by_length(const config *c); /* rotations depend on a sequence's length */
 const char *config_act_name(act_kind act);    /* as hidden_act has it */
 
+/* Whether adapters read what full experts give, in the place of an FFN. */
+static inline bool config_adapters_on_experts(const config *c)
+{
+    return c->ffn_moe.kind != EXPERT_NONE;
+}
+/* The mixture of full experts, or the only one there is. */
+static inline const moe_rule *config_experts(const config *c)
+{
+    return config_adapters_on_experts(c) ? &c->ffn_moe : &c->moe;
+}
 static inline bool config_mla(const config *c)
 {
     return c->kv_lora_rank > 0;

@@ -1,5 +1,6 @@
 #include "arch/family.h"
 
+#include "arch/shape.h"
 #include "arch/unknown_family.h"
 
 #include <stdio.h>
@@ -31,7 +32,8 @@ uint32_t family_facts(const config *c, int32_t layer)
     if (layer < 0)
         return f;
     bool sparse = config_layer_sparse(c, layer);
-    bool experts = sparse && c->moe.kind == EXPERT_FFN;
+    const moe_rule *full = config_experts(c);
+    bool experts = sparse && full->kind == EXPERT_FFN;
     f |= config_layer_mixer(c, layer) == MIXER_ATTENTION ? FACT_ATTENTION : 0;
     const bool keys = config_layer_kv(c, layer) == layer;
     f |= keys ? FACT_KEYS : 0;
@@ -50,15 +52,22 @@ uint32_t family_facts(const config *c, int32_t layer)
     f |= sparse && c->moe.kind == EXPERT_ADAPTER ? FACT_ADAPTER : 0;
     f |= sparse && c->moe.kind == EXPERT_LORA ? FACT_MOLORA : 0;
     f |= experts ? FACT_EXPERT : FACT_FFN;
-    f |= experts && c->moe.beside_ffn ? FACT_BESIDE | FACT_FFN : 0;
-    f |= sparse && c->moe.has_bias ? FACT_ROUTER_BIAS : 0;
-    f |= experts && c->moe.shared_dim ? FACT_SHARED : 0;
-    f |= experts && c->moe.shared_dim && c->moe.shared_gate ? FACT_SHARED_GATE : 0;
+    f |= experts && full->beside_ffn ? FACT_BESIDE | FACT_FFN : 0;
+    f |= sparse && (c->moe.has_bias || full->has_bias) ? FACT_ROUTER_BIAS : 0;
+    f |= experts && full->shared_dim ? FACT_SHARED : 0;
+    f |= experts && full->shared_dim && full->shared_gate ? FACT_SHARED_GATE : 0;
     return f;
 }
 
-static int64_t letter(const config *c, int32_t layer, char l)
+const moe_rule *slot_moe(const config *c, const slot *s)
 {
+    return s->in_ffn ? &c->ffn_moe : &c->moe;
+}
+
+static int64_t letter(const config *c, const slot *s, char l)
+{
+    const moe_rule *experts = slot_moe(c, s);
+    const int32_t layer = s->layer;
     const head_widths heads = config_layer_widths(c, layer < 0 ? 0 : layer);
     switch (l) {
     case 'V':
@@ -78,11 +87,11 @@ static int64_t letter(const config *c, int32_t layer, char l)
     case 'N':
         return c->n_heads;
     case 'E':
-        return c->moe.topk.n_experts;
+        return experts->topk.n_experts;
     case 'M':
-        return c->moe.expert_dim;
+        return experts->expert_dim;
     case 'S':
-        return c->moe.shared_dim;
+        return experts->shared_dim;
     case 'Q':
         return c->q_lora_rank;
     case 'R':
@@ -119,14 +128,19 @@ static int64_t letter(const config *c, int32_t layer, char l)
     }
 }
 
+/* Whether a table is the family's own, and none that adapters add. */
+static bool from_family(const config *c, int32_t i)
+{
+    return i < FAMILY_MAX_TABLES && c->fam->tensors[i];
+}
+
 /* The tables of a configuration in order; NULL after the last. */
 static const tensor_rule *table_at(const config *c, int32_t i)
 {
-    bool in_row = i < FAMILY_MAX_TABLES && c->fam->tensors[i];
     int32_t n = 0;
     while (n < FAMILY_MAX_TABLES && c->fam->tensors[n])
         n++;
-    if (in_row)
+    if (from_family(c, i))
         return c->fam->tensors[i];
     const tensor_rule *kind = c->moe.kind == EXPERT_ADAPTER ? adapter_tensors
                               : c->moe.kind == EXPERT_LORA  ? molora_tensors
@@ -136,6 +150,12 @@ static const tensor_rule *table_at(const config *c, int32_t i)
         if (more[k] && n++ == i)
             return more[k];
     return NULL;
+}
+
+static bool in_moe(const tensor_rule *r)
+{
+    return !(r->flags & RULE_GLOBAL) && r->offset >= offsetof(block, moe) &&
+           r->offset < offsetof(block, moe) + sizeof(moe);
 }
 
 static void name_slot(slot *s)
@@ -154,7 +174,7 @@ static void fill_slot(const config *c, slot *s)
     const char *shape = s->rule->shape;
     s->nd = (int32_t)strlen(shape);
     for (int32_t i = 0; i < s->nd; i++)
-        s->ne[i] = letter(c, s->layer, shape[i]);
+        s->ne[i] = letter(c, s, shape[i]);
     name_slot(s);
 }
 
@@ -165,7 +185,7 @@ slot slot_first(void)
 
 bool slot_next(const config *c, slot *s)
 {
-    if (s->rule && s->rule->flags & RULE_EXPERT && s->expert + 1 < c->moe.topk.n_experts) {
+    if (s->rule && s->rule->flags & RULE_EXPERT && s->expert + 1 < slot_moe(c, s)->topk.n_experts) {
         s->expert++;
         name_slot(s);
         return true;
@@ -191,6 +211,7 @@ bool slot_next(const config *c, slot *s)
         if (global != (s->layer < 0) || (r->need & facts) != r->need)
             continue;
         s->rule = r;
+        s->in_ffn = config_adapters_on_experts(c) && from_family(c, s->table) && in_moe(r);
         s->expert = r->flags & RULE_EXPERT ? 0 : -1;
         fill_slot(c, s);
         return true;

@@ -140,10 +140,10 @@ struct family {
     config facts;        /* what holds without being written */
 };
 
-/* The rows: each array ends with one without a name. Then the tables that adapters, or a mixture of
- * LoRA, add to any dense row. */
+/* The rows: each array ends with one without a name. Then the tables that adapters add to any row
+ * (beside_keys: to one of a mixture), and a mixture of LoRA to any dense one. */
 extern const family dense_families[], mixture_families[], biased_families[], hybrid_families[];
-extern const config_key adapter_keys[], molora_keys[];
+extern const config_key adapter_keys[], beside_keys[], molora_keys[];
 extern const tensor_rule adapter_tensors[], molora_tensors[], added_bias_tensors[];
 
 /* The i-th of all rows; NULL after the last. */
@@ -159,6 +159,7 @@ uint32_t family_facts(const config *c, int32_t layer);
 typedef struct slot {
     const tensor_rule *rule;
     int32_t layer, expert; /* -1 where it has none */
+    bool in_ffn; /* the rule says moe, but it is of the mixture that adapters read (ffn_moe) */
     int32_t nd;
     int64_t ne[4];
     char name[128];
@@ -169,6 +170,9 @@ typedef struct slot {
 slot slot_first(void);
 bool slot_next(const config *c, slot *s);
 int64_t slot_count(const slot *s); /* elements */
+
+/* The mixture that a tensor is of; of another tensor, the layer's. */
+const moe_rule *slot_moe(const config *c, const slot *s);
 
 /* Makes the slot of an expert that of another. */
 void slot_set_expert(slot *s, int32_t expert);

@@ -42,6 +42,15 @@ const config_key adapter_keys[] = {
     { 0 },
 };
 
+/* Keys of pesc's own, of adapters beside the experts of a mixture. */
+const config_key beside_keys[] = {
+    NEED("adapter_experts", moe.topk.n_experts, 1, MAX_EXPERTS),
+    NEED("adapter_top_k", moe.topk.k, 1, MAX_EXPERTS),
+    NEED("adapter_dim", moe.expert_dim, 1, MAX_FFN),
+    { "moe_scaling", KEY_F32, KEY_REQUIRED, offsetof(config, moe.adapter_scale), 0, -1e6, 1e6 },
+    { 0 },
+};
+
 /* Keys of pesc's own. */
 const config_key molora_keys[] = {
     NEED("molora_experts", moe.topk.n_experts, 1, MAX_EXPERTS),

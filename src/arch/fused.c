@@ -50,14 +50,14 @@ bool fused_layout_of(fused_layout *l, const config *c, const fused_rule *rule, i
     const bool stacked = first->expert >= 0 || rule->flags & FUSED_VECTORS;
     int64_t cols = part_cols(rule, first);
     if (first->expert >= 0)
-        l->experts = c->moe.topk.n_experts;
+        l->experts = config_experts(c)->topk.n_experts;
     snprintf(l->name, sizeof l->name, "model.layers.%d.%s", layer, rule->name);
     if (stacked)
-        l->ne[l->nd++] = c->moe.topk.n_experts;
+        l->ne[l->nd++] = config_experts(c)->topk.n_experts;
     l->ne[l->nd++] = rule->flags & FUSED_TRANSPOSED ? cols : rows;
     if (first->nd == 2 && !(rule->flags & FUSED_VECTORS))
         l->ne[l->nd++] = rule->flags & FUSED_TRANSPOSED ? rows : cols;
-    l->share = rows * cols * (rule->flags & FUSED_VECTORS ? c->moe.topk.n_experts : 1);
+    l->share = rows * cols * (rule->flags & FUSED_VECTORS ? config_experts(c)->topk.n_experts : 1);
     l->plain = (rule->flags & ~(uint32_t)FUSED_UNWRITTEN) == 0;
     for (int32_t i = 0; i < l->n_parts; i++) {
         l->places[i] = place_of(l, rows, before, i);

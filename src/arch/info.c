@@ -10,14 +10,14 @@ pesc_status info_count(const config *c, const char *file, info_counts *out)
 {
     *out = (info_counts){ 0 };
     const uint64_t most = (uint64_t)1 << 62;
-    int32_t experts = c->moe.topk.n_experts;
     for (slot s = slot_first(); slot_next(c, &s);) {
         uint64_t n = (uint64_t)slot_count(&s), all = n, active = n;
         if (s.expert == 0) { /* counts for the whole stack */
-            if (__builtin_mul_overflow(n, (uint64_t)experts, &all))
+            const topk_rule *of = &slot_moe(c, &s)->topk;
+            if (__builtin_mul_overflow(n, (uint64_t)of->n_experts, &all))
                 all = most;
-            active = n * (uint64_t)c->moe.topk.k;
-            s.expert = experts - 1;
+            active = n * (uint64_t)of->k;
+            s.expert = of->n_experts - 1;
         }
         if (all >= most || out->total + all >= most)
             return fail(PESC_FORMAT, "%s: describes a model of more than 2^62 parameters", file);
@@ -59,7 +59,7 @@ static void fill_router(const config *c, pesc_model_info *out)
 pesc_status info_fill(const config *c, const hfdir *dir, pesc_model_info *out)
 {
     info_counts n;
-    const moe_rule *r = &c->moe;
+    const moe_rule *r = &c->moe, *full = config_experts(c);
     bool adapters = r->kind == EXPERT_ADAPTER;
     TRY(info_count(c, dir->config_file, &n));
     *out = (pesc_model_info){
@@ -80,9 +80,11 @@ pesc_status info_fill(const config *c, const hfdir *dir, pesc_model_info *out)
     if (r->kind != EXPERT_NONE) {
         out->experts = r->topk.n_experts;
         out->top_k = r->topk.k;
-        out->shared_experts = r->n_shared;
+        out->shared_experts = full->n_shared;
         out->adapter_dim = adapters ? r->expert_dim : 0;
-        out->expert_dim = adapters ? 0 : r->expert_dim;
+        out->expert_dim = full->kind == EXPERT_ADAPTER ? 0 : full->expert_dim;
+        out->ffn_experts = c->ffn_moe.topk.n_experts;
+        out->ffn_top_k = c->ffn_moe.topk.k;
         out->adapter_scale = adapters ? (double)r->adapter_scale : 0;
         fill_router(c, out);
     }
@@ -100,7 +102,8 @@ const chat_format *info_chat(const config *c, const pesc_tokenizer *tok)
     const char *jinja = tok ? tokenizer_chat_template(tok) : NULL;
     if (jinja)
         return chat_recognise(jinja);
-    bool camelidae = c->moe.kind == EXPERT_ADAPTER && !c->fam->adapters;
+    bool camelidae =
+        c->moe.kind == EXPERT_ADAPTER && !c->fam->adapters && !config_adapters_on_experts(c);
     const char *name = camelidae ? "camelidae" : c->fam->chat;
     return name ? chat_find(name) : NULL;
 }

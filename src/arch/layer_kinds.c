@@ -239,7 +239,7 @@ static pesc_status read_dense_layers(config *c, json_where w)
     const char *key = "mlp_only_layers";
     const json_t *list = json_value(w.object, key), *v;
     size_t i;
-    if (json_has(w.object, "mlp_layer_types") && c->moe.kind == EXPERT_FFN)
+    if (json_has(w.object, "mlp_layer_types") && config_experts(c)->kind == EXPERT_FFN)
         return read_mlp_layer_types(c, w);
     if (!list || (c->moe.kind != EXPERT_FFN && c->moe.kind != EXPERT_ADAPTER))
         return PESC_OK;

@@ -63,10 +63,10 @@ pesc_status param_check_chosen(const expertcfg *own, const config *c, const char
         return fail_nomem(where, (size_t)c->n_layers);
     for (int32_t i = 0; i < c->n_layers; i++)
         sparse[i] = config_layer_sparse(c, i);
-    expertcfg_shape shape = { sparse, c->n_layers, c->moe.topk.n_experts };
+    expertcfg_shape shape = { sparse, c->n_layers, config_experts(c)->topk.n_experts };
     pesc_status s = expertcfg_check(own, shape, where);
     mem_free(sparse);
-    if (s == PESC_OK && own->shared_experts && !c->moe.shared_dim)
+    if (s == PESC_OK && own->shared_experts && !config_experts(c)->shared_dim)
         s = fail(PESC_FORMAT, "%s: shared_experts: is true, but the model has none", where);
     return s;
 }

@@ -130,6 +130,7 @@ typedef struct block {
     int32_t ffn_dim; /* F */
     bool sparse;
     moe moe;
+    moe ffn_moe;    /* of full experts, in the place of ffn, where moe has adapters; else absent */
     int32_t window; /* 0: unlimited */
     int32_t rope;   /* the table of its rotations; -1: none */
     mixer_kind mixer;
@@ -166,6 +167,13 @@ typedef struct model_shape {
 
 /* Allocates the blocks of a shape whose configuration is read, and sets what follows from that. */
 pesc_status shape_open(model_shape *s);
+
+/* A layer's full experts, or the only ones it has. */
+static inline moe *shape_experts(const model_shape *s, int32_t layer)
+{
+    block *b = &s->w.blocks[layer];
+    return config_adapters_on_experts(&s->cfg) ? &b->ffn_moe : &b->moe;
+}
 
 /* On the embeddings, as the stream takes them, and on those of the layers' inputs. */
 float shape_embed_scale(const model_shape *s);

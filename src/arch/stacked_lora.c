@@ -1,6 +1,6 @@
 #include "arch/stacked_lora.h"
 
-#include "arch/family.h"
+#include "arch/param_group.h"
 #include "arch/shape.h"
 #include "base/mem.h"
 #include "base/str.h"
@@ -38,7 +38,8 @@ static bool gate_and_up_alternate(const family *f)
 
 static pesc_status measure(const config *c, const peft *p, const peft_lora *l, stack *out)
 {
-    const int64_t experts = c->moe.topk.n_experts, width = c->moe.expert_dim;
+    const int64_t experts = config_experts(c)->topk.n_experts,
+                  width = config_experts(c)->expert_dim;
     const int64_t in = l->a->ne[1], rows = l->b->ne[0];
     *out = (stack){ .whole = *l,
                     .layer = layer_of(l->module),
@@ -47,8 +48,8 @@ static pesc_status measure(const config *c, const peft *p, const peft_lora *l, s
                     .alternate = gate_and_up_alternate(c->fam) };
     out->width = out->pair ? width : c->dim;
     bool down = in == width && rows == c->dim;
-    bool sparse = out->layer >= 0 && out->layer < c->n_layers && c->moe.kind == EXPERT_FFN &&
-                  config_layer_sparse(c, out->layer);
+    bool sparse = out->layer >= 0 && out->layer < c->n_layers &&
+                  config_experts(c)->kind == EXPERT_FFN && config_layer_sparse(c, out->layer);
     if (sparse && (out->pair || down) && l->a->ne[0] == experts * out->rank)
         return PESC_OK;
     return fail(PESC_SHAPE,
@@ -95,7 +96,7 @@ static pesc_status cut(peft *p, const stack *s, const slot *at, int32_t part, co
 static pesc_status split(const config *c, peft *p, size_t i, const stack *s)
 {
     const size_t cells = (size_t)weights_elements(s->whole.b);
-    const size_t more = (size_t)c->moe.topk.n_experts * (s->pair ? 2 : 1);
+    const size_t more = (size_t)config_experts(c)->topk.n_experts * (s->pair ? 2 : 1);
     float *b = mem_alloc(cells, sizeof *b);
     peft_lora *grown = mem_grow(p->loras, p->n + more, sizeof *grown);
     p->loras = grown ? grown : p->loras;
@@ -107,7 +108,7 @@ static pesc_status split(const config *c, peft *p, size_t i, const stack *s)
         const size_t offset = at.rule->offset;
         bool up = offset == offsetof(block, moe.up), gate = offset == offsetof(block, moe.gate);
         bool down = offset == offsetof(block, moe.down);
-        if (at.expert < 0 || (s->pair ? !up && !gate : !down))
+        if (!param_full_expert(at.rule) || (s->pair ? !up && !gate : !down))
             continue;
         st = cut(p, s, &at, up, b, &p->loras[first ? i : p->n]);
         p->n += !first;

@@ -67,12 +67,12 @@ static pesc_status add_layer(expertcfg *out, const peft *from, const config *c, 
                              int32_t *has)
 {
     int32_t n = 0;
-    memset(has, 0, (size_t)c->moe.topk.n_experts * sizeof *has);
+    memset(has, 0, (size_t)config_experts(c)->topk.n_experts * sizeof *has);
     slot s = { .layer = layer, .expert = -1, .row = -1 };
     while (slot_next(c, &s) && s.layer == layer)
         if (param_full_expert(s.rule) && peft_find(from, s.name))
             has[s.expert] = 1;
-    for (int32_t e = 0; e < c->moe.topk.n_experts; e++)
+    for (int32_t e = 0; e < config_experts(c)->topk.n_experts; e++)
         if (has[e])
             has[n++] = e;
     return n ? expertcfg_add(out, layer, has, n) : PESC_OK;
@@ -80,7 +80,7 @@ static pesc_status add_layer(expertcfg *out, const peft *from, const config *c, 
 
 static pesc_status find_lora_experts(struct extra *x, const config *c)
 {
-    int32_t *has = mem_alloc((size_t)c->moe.topk.n_experts + 1, sizeof *has);
+    int32_t *has = mem_alloc((size_t)config_experts(c)->topk.n_experts + 1, sizeof *has);
     pesc_status s = has ? PESC_OK : fail_nomem("the experts of LoRAs", sizeof *has);
     for (int32_t i = 0; i < x->from->n; i++)
         for (int32_t l = 0; s == PESC_OK && x->from->loras[i] && l < c->n_layers; l++)
@@ -139,7 +139,7 @@ static bool has_expert_lora(const pesc_model *m)
 static pesc_status check_lora(const struct extra *x, const pesc_model *m, int32_t i)
 {
     for (int32_t l = 0; l < m->shape.cfg.n_layers; l++)
-        if (replaced(x, i, l) && m->shape.w.blocks[l].moe.gate.dt == DT_NF4)
+        if (replaced(x, i, l) && shape_experts(&m->shape, l)->gate.dt == DT_NF4)
             return fail(PESC_UNSUPPORTED,
                         "%s: is a LoRA on experts, which %s holds in nf4; as a model of its own it "
                         "needs them in --base-dtype bf16 or f32",
@@ -164,7 +164,7 @@ static pesc_status check_all(const struct extra *x, pesc_model *m)
         TRY(x->from->patches[i] ? check_patch(m, x->from->patches[i]) : check_lora(x, m, i));
     for (int32_t l = 0; l < m->shape.cfg.n_layers; l++) {
         int32_t n = count_before(x, l, x->from->n);
-        if (n > MOST_EXPERTS - m->shape.cfg.moe.topk.n_experts)
+        if (n > MOST_EXPERTS - config_experts(&m->shape.cfg)->topk.n_experts)
             return fail(PESC_UNSUPPORTED,
                         "the patches hold %d experts of layer %d; with the model's own at most %d "
                         "are supported",
@@ -192,7 +192,7 @@ static tensor take_biases(arena *a, const tensor *bias, int32_t n)
 static void lay_out(const struct extra *x, const pesc_model *m, arena *a)
 {
     for (int32_t l = 0; l < m->shape.cfg.n_layers; l++) {
-        const moe *own = &m->shape.w.blocks[l].moe;
+        const moe *own = shape_experts(&m->shape, l);
         int32_t n = count_before(x, l, x->from->n);
         if (!n)
             continue;
@@ -203,14 +203,15 @@ static void lay_out(const struct extra *x, const pesc_model *m, arena *a)
         to->gate_bias = take_biases(a, &own->gate_bias, n);
         to->up_bias = take_biases(a, &own->up_bias, n);
         to->down_bias = take_biases(a, &own->down_bias, n);
-        to->table = tensor_take2(a, DT_I32, x->from->n + 1, m->shape.cfg.moe.topk.n_experts);
+        to->table =
+            tensor_take2(a, DT_I32, x->from->n + 1, config_experts(&m->shape.cfg)->topk.n_experts);
     }
 }
 
 /* The stack that holds the copies of what a slot is an expert of. */
 static tensor copies_of(const struct extra *x, pesc_model *m, const slot *s)
 {
-    const moe *own = &m->shape.w.blocks[s->layer].moe;
+    const moe *own = shape_experts(&m->shape, s->layer);
     const tensor *field = bind_field(&m->shape.w, s);
     const extra_experts *to = &x->layers[s->layer];
     return field == &own->gate ? to->gate : field == &own->up ? to->up : to->down;
@@ -242,7 +243,8 @@ static size_t add_items(const struct extra *x, pesc_model *m, const slot *s, loa
 static pesc_status add_loras(const struct extra *x, pesc_model *m)
 {
     const config *c = &m->shape.cfg;
-    TRY(fold_reserve(m->dev, c->dim > c->moe.expert_dim ? c->dim : c->moe.expert_dim));
+    const int32_t width = config_experts(c)->expert_dim;
+    TRY(fold_reserve(m->dev, c->dim > width ? c->dim : width));
     for (slot s = slot_first(); slot_next(c, &s);)
         for (int32_t i = 0; param_full_expert(s.rule) && i < x->from->n; i++) {
             const peft *from = x->from->loras[i];
@@ -257,7 +259,7 @@ static pesc_status add_loras(const struct extra *x, pesc_model *m)
 /* A copy of an expert has its biases, which no patch replaces. */
 static void copy_biases(const struct extra *x, pesc_model *m, int32_t layer)
 {
-    const moe *own = &m->shape.w.blocks[layer].moe;
+    const moe *own = shape_experts(&m->shape, layer);
     const extra_experts *to = &x->layers[layer];
     const struct {
         const tensor *from, *to;
@@ -289,7 +291,7 @@ static pesc_status load_copies(const struct extra *x, pesc_model *m)
     if (!items)
         return fail_nomem("the experts of patches", most * sizeof *items);
     for (slot s = slot_first(); slot_next(&m->shape.cfg, &s);)
-        if (s.rule->flags & RULE_EXPERT)
+        if (param_full_expert(s.rule))
             n += add_items(x, m, &s, items + n);
     pesc_status st = load_items(m->dev, items, n, m->double_quant);
     mem_free(items);
@@ -300,7 +302,7 @@ static pesc_status load_copies(const struct extra *x, pesc_model *m)
 
 static pesc_status load_table(const struct extra *x, const pesc_model *m, int32_t layer)
 {
-    int32_t experts = m->shape.cfg.moe.topk.n_experts;
+    int32_t experts = config_experts(&m->shape.cfg)->topk.n_experts;
     tensor to = x->layers[layer].table;
     int32_t *table = mem_alloc((size_t)tensor_count(&to), sizeof *table);
     if (!table)
@@ -330,7 +332,7 @@ static pesc_status fill_experts(struct extra *x, pesc_model *m)
             continue;
         TRY(load_table(x, m, l));
         copy_biases(x, m, l);
-        m->shape.w.blocks[l].moe.extra = &x->layers[l];
+        shape_experts(&m->shape, l)->extra = &x->layers[l];
     }
     return PESC_OK;
 }
@@ -375,7 +377,7 @@ void extra_close(struct extra *x, pesc_model *m)
     if (!x)
         return;
     for (int32_t l = 0; l < m->shape.cfg.n_layers; l++)
-        m->shape.w.blocks[l].moe.extra = NULL;
+        shape_experts(&m->shape, l)->extra = NULL;
     m->shape.extra_experts = 0;
     if (x->memory)
         m->dev->op->free(m->dev, x->memory);

@@ -26,11 +26,11 @@ static void print_json(const char *path, const pesc_model_info *i, const pesc_ru
     out_fields("path=%s family=%s format=%s dtype=%s dim=%ld layers=%ld heads=%ld kv_heads=%ld "
                "head_dim=%ld ffn_dim=%ld vocab=%ld context=%ld experts=%ld top_k=%ld "
                "adapter_dim=%ld adapter_scale=%g shared_experts=%ld expert_dim=%ld "
-               "sparse_layers=%ld adapter_act=%s router=%s",
+               "sparse_layers=%ld adapter_act=%s router=%s ffn_experts=%ld ffn_top_k=%ld",
                path, i->family, i->format, i->dtype, i->dim, i->layers, i->heads, i->kv_heads,
                i->head_dim, i->ffn_dim, i->vocab, i->context, i->experts, i->top_k, i->adapter_dim,
                i->adapter_scale, i->shared_experts, i->expert_dim, i->sparse_layers, i->adapter_act,
-               i->router);
+               i->router, i->ffn_experts, i->ffn_top_k);
     out_object("params", "total=%ld activated=%ld trainable=%ld", i->params_total,
                i->params_activated, i->params_trainable);
     out_fields("tensors=%ld files=%ld bytes=%ld tokenizer=%s chat=%s", i->n_tensors, i->n_files,
@@ -54,6 +54,9 @@ static void print_experts(const pesc_model_info *i)
     if (i->adapter_dim)
         printf(", adapters of %lld with %s, scaled by %g", (long long)i->adapter_dim,
                i->adapter_act, i->adapter_scale);
+    if (i->ffn_experts)
+        printf(", beside %lld experts, top %lld", (long long)i->ffn_experts,
+               (long long)i->ffn_top_k);
     if (i->expert_dim)
         printf(", feed-forward of %lld", (long long)i->expert_dim);
     if (i->shared_experts)

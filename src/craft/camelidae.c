@@ -57,13 +57,15 @@ static const char *own_key(const json_t *json)
     return NULL;
 }
 
-static pesc_status set_size(json_t *json, const camelidae_size *z, int32_t n_layers)
+static pesc_status set_size(json_t *json, const camelidae_size *z, const config *c)
 {
+    const bool beside =
+        config_experts(c)->kind == EXPERT_FFN; /* of a mixture, which has the keys */
     if (!z)
         return PESC_OK;
-    TRY(set_choices(json, z, n_layers));
-    TRY(configjson_set(json, "num_experts", json_integer(z->experts)));
-    TRY(configjson_set(json, "topk", json_integer(z->top_k)));
+    TRY(set_choices(json, z, c->n_layers));
+    TRY(configjson_set(json, beside ? "adapter_experts" : "num_experts", json_integer(z->experts)));
+    TRY(configjson_set(json, beside ? "adapter_top_k" : "topk", json_integer(z->top_k)));
     TRY(configjson_set(json, "adapter_dim", json_integer(z->adapter_dim)));
     return configjson_set(json, "moe_scaling", json_real(z->scale));
 }
@@ -72,7 +74,7 @@ static pesc_status set_size(json_t *json, const camelidae_size *z, int32_t n_lay
 static pesc_status begin_config(target_model *p, const camelidae_size *size)
 {
     TRY(target_begin(p));
-    TRY(set_size(p->json, size, p->from.cfg.n_layers));
+    TRY(set_size(p->json, size, &p->from.cfg));
     TRY(configjson_facts(p->json, &p->from.cfg));
     const json_t *dt = json_object_get(p->json, "torch_dtype");
     TRY(configjson_set(p->json, "moe_dtype", json_string(json_string_value(dt))));

@@ -188,7 +188,8 @@ static const struct {
 /* In a mixture without a plain FFN no layer has that width. */
 static bool has_ffn(const config *c)
 {
-    bool plain = c->moe.kind != EXPERT_FFN || c->moe.beside_ffn;
+    const moe_rule *full = config_experts(c);
+    bool plain = full->kind != EXPERT_FFN || full->beside_ffn;
     for (int32_t l = 0; l < c->n_layers; l++)
         plain = plain || !config_layer_sparse(c, l);
     return plain;

@@ -87,14 +87,34 @@ static pesc_status check_options(const pesc_craft_options *o)
     return PESC_OK;
 }
 
-static pesc_status check_dense(const source_model *p)
+/* Adapters may be beside the experts of a mixture; all else is made of a dense model. */
+static pesc_status check_source(const source_model *p, const pesc_craft_options *o)
 {
     const moe_rule *m = &p->cfg.moe;
-    if (m->kind != EXPERT_NONE)
+    const bool beside = m->kind == EXPERT_FFN && is_kind(o, "pesc");
+    if (m->kind != EXPERT_NONE && !beside)
         return fail(PESC_USAGE,
                     "%s: is sparse already (%s, %d experts); a sparse model is crafted from a "
-                    "dense one",
-                    p->path, p->cfg.family, m->topk.n_experts);
+                    "dense one%s",
+                    p->path, p->cfg.family, m->topk.n_experts,
+                    m->kind == EXPERT_FFN ? ", and --kind pesc puts adapters beside the experts of "
+                                            "a mixture"
+                                          : "");
+    if (beside && strcmp(o->layers, "all") != 0)
+        return fail(PESC_USAGE,
+                    "layers: found %s, but adapters are beside the experts of every layer that has "
+                    "some; leave it out",
+                    o->layers);
+    if (beside && m->beside_ffn)
+        return fail(PESC_UNSUPPORTED,
+                    "%s: its experts have a plain FFN beside them (%s); adapters beside both are "
+                    "not supported",
+                    p->path, p->cfg.family);
+    if (beside && m->added_bias)
+        return fail(PESC_UNSUPPORTED,
+                    "%s: its experts are chosen with a bias of pesc's own (%s), for which a model "
+                    "with adapters beside them has no place",
+                    p->dir->config_file, CONFIG_ADDED_BIAS);
     return source_model_check_no_lora(p);
 }
 
@@ -153,7 +173,7 @@ static pesc_status open_donors(donors *d, target_model *p, const pesc_craft_opti
 static pesc_status craft(target_model *p, const pesc_craft_options *o, donors *from)
 {
     const bool adapters = is_kind(o, "pesc");
-    TRY(check_dense(&p->from));
+    TRY(check_source(&p->from, o));
     TRY(open_donors(from, p, o));
     upcycle_size full = { .experts = from->n ? from->n : o->experts,
                           .top_k = o->top_k,

@@ -272,6 +272,8 @@ static const char *unsaid(const config *c)
         return "hidden_act";
     if (c->conv_bias)
         return "conv_bias";
+    if (config_adapters_on_experts(c))
+        return "adapters beside the experts of a mixture";
     if (c->moe.kind == EXPERT_LORA)
         return "mixture of LoRA";
     return NULL;

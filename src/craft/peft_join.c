@@ -322,7 +322,7 @@ const char *peft_join_confused(const peft *p)
 static const peft_lora *first_of_stack(const peft *p, const config *c, slot s)
 {
     const peft_lora *found = NULL;
-    for (int32_t e = 0; !found && e < c->moe.topk.n_experts; e++) {
+    for (int32_t e = 0; !found && e < slot_moe(c, &s)->topk.n_experts; e++) {
         slot_set_expert(&s, e);
         found = find(p, &s);
     }

@@ -35,6 +35,7 @@ pesc_status experts_open(experts *e, side *a, side *b, thread_pool *pool)
     for (int i = 0; i < 2; i++) {
         const moe_rule *r = &of[i]->m->shape.cfg.moe, *other = &of[1 - i]->m->shape.cfg.moe;
         bool pair = r->kind == EXPERT_FFN && other->kind == EXPERT_ADAPTER &&
+                    !config_adapters_on_experts(&of[1 - i]->m->shape.cfg) &&
                     r->topk.n_experts == other->topk.n_experts &&
                     a->m->shape.act_dt == b->m->shape.act_dt;
         if (pair)

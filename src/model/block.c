@@ -21,11 +21,12 @@ void block_layout(block_acts *a, arena *mem, const acts_plan *plan)
 {
     const config *c = plan->c;
     int64_t n = plan->n, dim = c->dim;
-    bool sparse = false, plain = false;
+    bool sparse = false, plain = false, under = config_adapters_on_experts(c);
     for (int32_t i = 0; i < c->n_layers; i++) {
         bool s = config_layer_sparse(c, i);
         sparse |= s;
-        plain |= !s || c->moe.kind != EXPERT_FFN || c->moe.beside_ffn;
+        const moe_rule *full = config_experts(c);
+        plain |= !s || full->kind != EXPERT_FFN || full->beside_ffn;
     }
     *a = (block_acts){ 0 };
     const block_acts *share = plan->share;
@@ -36,7 +37,10 @@ void block_layout(block_acts *a, arena *mem, const acts_plan *plan)
     if (c->norms != NORM_BEFORE) {
         a->attn_raw = tensor_take2(mem, plan->dt, n, dim);
         /* experts add to it, slot by slot */
-        a->ffn_raw = tensor_take2(mem, c->moe.kind == EXPERT_FFN ? DT_F32 : plan->dt, n, dim);
+        a->ffn_raw =
+            tensor_take2(mem, config_experts(c)->kind == EXPERT_FFN ? DT_F32 : plan->dt, n, dim);
+    } else if (under) { /* what the adapters read, before it is rounded */
+        a->ffn_raw = share ? share->ffn_raw : tensor_take2(mem, DT_F32, n, dim);
     }
     arena other = *mem;
     attention_layout(&a->attn, mem, plan);
@@ -45,7 +49,10 @@ void block_layout(block_acts *a, arena *mem, const acts_plan *plan)
     if (plain)
         ffn_layout(&a->ffn, mem, plan, config_widest_ffn(c), share ? &share->ffn : NULL);
     if (sparse)
-        moe_layout(&a->moe, mem, plan);
+        moe_layout(&a->moe, mem, plan, &(moe_place){ &c->moe, share ? &share->moe : NULL });
+    if (under)
+        moe_layout(&a->ffn_moe, mem, plan,
+                   &(moe_place){ &c->ffn_moe, share ? &share->ffn_moe : NULL });
     beside_layout(&a->beside, mem, plan);
     layer_input_layout(&a->input, mem, plan);
     if (!plan->train)
@@ -69,11 +76,15 @@ void block_layout_partial(block_acts *a, arena *mem, const acts_plan *plan)
     mem->used = mem->used > other.used ? mem->used : other.used;
     if (a->ffn.gate.nd)
         ffn_layout_partial(&a->ffn, mem, plan);
-    if (a->moe.shared.gate.nd)
-        ffn_layout_partial(&a->moe.shared, mem, plan);
+    const bool under = config_adapters_on_experts(c);
+    moe_acts *full = under ? &a->ffn_moe : &a->moe;
+    if (full->shared.gate.nd)
+        ffn_layout_partial(&full->shared, mem, plan);
     if (c->moe.kind != EXPERT_NONE)
-        moe_layout_partial(&a->moe, mem, plan);
-    if (c->moe.kind == EXPERT_ADAPTER)
+        moe_layout_partial(&a->moe, mem, plan, &c->moe);
+    if (under)
+        moe_layout_partial(&a->ffn_moe, mem, plan, &c->ffn_moe);
+    else if (c->moe.kind == EXPERT_ADAPTER)
         a->f = tensor_take2(mem, plan->dt, plan->n, c->dim);
 }
 
@@ -138,13 +149,18 @@ static void ffn_norm_fwd(pass *p, const block *b)
         n.router = b->moe.router;
     }
     stream_norm(p, a->middle.data ? a->middle : p->x, n);
+    const mixture full = moe_full(p, b);
     if (route && own)
-        moe_router_norm(p, b, p->stream.x);
-    if (route && b->moe.shared_gate.data)
-        stream_norm(p, p->stream.x,
-                    (norm_fwd){ .w = b->ffn_norm,
-                                .logits = a->moe.shared_logit,
-                                .router = b->moe.shared_gate });
+        moe_router_norm(&full, p->stream.x);
+    const struct {
+        tensor logits, router;
+    } more[] = { { full.a->shared_logit, full.w->shared_gate },
+                 { full.a->logits, full.w != &b->moe ? full.w->router : (tensor){ 0 } } };
+    for (size_t i = 0; route && i < sizeof more / sizeof *more; i++)
+        if (more[i].router.data)
+            stream_norm(
+                p, p->stream.x,
+                (norm_fwd){ .w = b->ffn_norm, .logits = more[i].logits, .router = more[i].router });
 }
 
 /* The norm after a sublayer: y = norm raw, which the stream is to add. */
@@ -176,12 +192,41 @@ static void dense_fwd(pass *p, const block *b)
         post_norm_fwd(p, f, b->ffn_post, a->ffn_post_rstd);
 }
 
+/* What is added to the stream in place must not be added to the one that backward reads. */
+static void stream_here(pass *p)
+{
+    if (p->stream.x.data != p->x.data)
+        p->dev->op->copy(p->dev, p->x.data, p->stream.x.data, tensor_bytes(&p->x));
+    p->stream.x = p->x;
+}
+
+/* Full experts in the place of the FFN. The stream takes what they give as it does without
+ * adapters, sum by sum, so that adapters with U = 0 change no bit; f is a copy for the adapters. */
+static void mixture_fwd(pass *p, const block *b)
+{
+    const block_acts *a = &p->acts;
+    const ops *op = p->dev->op;
+    if (!pass_has_partial(p))
+        moe_route_full(p, b);
+    op->zero(p->dev, a->ffn_raw.data, tensor_bytes(&a->ffn_raw));
+    moe_expert_fwd(p, b, a->ffn_raw, a->h);
+    moe_shared_fwd(p, b, a->h);
+    if (!b->ffn_post.data) {
+        stream_here(p);
+        op->add(p->dev, p->x, a->ffn_raw, 1);
+        moe_shared_add(p, b, p->x);
+    }
+    moe_shared_add(p, b, a->ffn_raw);
+    op->convert(p->dev, a->f, a->ffn_raw);
+}
+
 /* Adds the rows of adapters to the FFN's output and norms the sum. */
 static void post_norm_adapters(pass *p, const block *b)
 {
     const block_acts *a = &p->acts;
     const ops *op = p->dev->op;
-    op->copy(p->dev, a->ffn_raw.data, a->f.data, tensor_bytes(&a->f));
+    if (!config_adapters_on_experts(&p->m->cfg))
+        op->copy(p->dev, a->ffn_raw.data, a->f.data, tensor_bytes(&a->f));
     op->gather_rows_bwd(p->dev, a->ffn_raw, a->moe.out, a->moe.inverse, p->m->cfg.moe.topk.k, true);
     post_norm_fwd(p, a->ffn_raw, b->ffn_post, a->ffn_post_rstd);
 }
@@ -225,7 +270,7 @@ static void sparse_fwd(pass *p, const block *b)
         moe_route(p, b);
     switch (p->m->cfg.moe.kind) {
     case EXPERT_ADAPTER:
-        dense_fwd(p, b);
+        (config_adapters_on_experts(&p->m->cfg) ? mixture_fwd : dense_fwd)(p, b);
         moe_adapter_fwd(p, b, a->f);
         if (post) {
             post_norm_adapters(p, b);
@@ -245,17 +290,14 @@ static void sparse_fwd(pass *p, const block *b)
             beside_fwd(p, b);
             break;
         }
-        /* experts add to the stream in place, so not to the one that backward reads */
         if (post) {
             p->dev->op->zero(p->dev, a->ffn_raw.data, tensor_bytes(&a->ffn_raw));
-            moe_expert_fwd(p, b, a->ffn_raw, a->h);
+            moe_experts_fwd(p, b, a->ffn_raw, a->h);
             post_norm_fwd(p, a->ffn_raw, b->ffn_post, a->ffn_post_rstd);
             break;
         }
-        if (p->stream.x.data != p->x.data)
-            p->dev->op->copy(p->dev, p->x.data, p->stream.x.data, tensor_bytes(&p->x));
-        p->stream.x = p->x;
-        moe_expert_fwd(p, b, p->x, a->h);
+        stream_here(p);
+        moe_experts_fwd(p, b, p->x, a->h);
     }
 }
 
@@ -334,7 +376,7 @@ void block_restore(const pass *p, const block *b)
     else
         p->dev->op->convert(p->dev, a->h, a->middle);
     if (b->sparse)
-        moe_restore(p, b->moe.post.data ? a->beside.h : a->h);
+        moe_restore(p, b, b->moe.post.data ? a->beside.h : a->h);
 }
 
 /* ---- backward ---- */
@@ -355,7 +397,13 @@ static void ffn_sublayer_bwd(const pass *p, const block *b, const block *g, tens
     case EXPERT_ADAPTER:
         moe_adapter_dense(p, b, dy);
         moe_adapter_bwd(p, b, g, dy);
-        ffn_bwd(p, &b->ffn, &g->ffn, &a->ffn, through);
+        if (config_adapters_on_experts(&p->m->cfg)) {
+            f.dx = dy;
+            moe_expert_bwd(p, b, g, f);
+            moe_full_router_bwd(p, b, g, dh);
+        } else {
+            ffn_bwd(p, &b->ffn, &g->ffn, &a->ffn, through);
+        }
         break;
     case EXPERT_LORA:
         moe_lora_bwd(p, b, g, dy, f);

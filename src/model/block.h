@@ -34,7 +34,7 @@ typedef struct block_acts {
     recurrent_acts mix;
     layer_input_acts input;
     ffn_acts ffn;
-    moe_acts moe;
+    moe_acts moe, ffn_moe;
     beside_acts beside;
     tensor attn_h;              /* [T,C]: the normed input of attention */
     tensor middle;              /* f32 [T,C]: the residual stream between the sublayers; training */

@@ -165,9 +165,10 @@ static weight_cost weight_of(const walk *w, slot *s)
     t.training = trains(w, s);
     if (s->expert < 0)
         return t;
-    t.experts = (uint64_t)w->c->moe.topk.n_experts;
-    t.used = (uint64_t)w->c->moe.topk.k;
-    while (s->expert + 1 < w->c->moe.topk.n_experts && slot_next(w->c, s))
+    const topk_rule *of = &slot_moe(w->c, s)->topk;
+    t.experts = (uint64_t)of->n_experts;
+    t.used = (uint64_t)of->k;
+    while (s->expert + 1 < of->n_experts && slot_next(w->c, s))
         t.training += trains(w, s);
     return t;
 }
@@ -240,7 +241,7 @@ static lora_count count_lora(const walk *w, slot s)
         t.rank = rank ? rank : t.rank;
         t.n += rank > 0;
         t.of++;
-    } while (s.expert + 1 < w->c->moe.topk.n_experts && slot_next(w->c, &s));
+    } while (s.expert + 1 < slot_moe(w->c, &s)->topk.n_experts && slot_next(w->c, &s));
     return t;
 }
 
@@ -252,9 +253,9 @@ static void add_lora(const walk *w, const slot *s)
     const bool expert = s->expert >= 0;
     const lora_count t = count_lora(w, *s);
     uint64_t a = t.rank * (uint64_t)s->ne[1], b = t.rank * (uint64_t)s->ne[0];
-    uint64_t k = expert ? (uint64_t)w->c->moe.topk.k : 1, tokens = (uint64_t)w->work.tokens;
-    uint64_t flop = 2 * k * tokens;  /* of a number of a matrix, had all a LoRA */
-    uint64_t again = expert ? a : 0; /* A x is not kept */
+    uint64_t k = expert ? (uint64_t)slot_moe(w->c, s)->topk.k : 1;
+    uint64_t flop = 2 * k * (uint64_t)w->work.tokens; /* of a number of a matrix, had all a LoRA */
+    uint64_t again = expert ? a : 0;                  /* A x is not kept */
     if (!t.rank)
         return;
     if (!w->how) {
@@ -334,7 +335,8 @@ pesc_status cost_check(const config *c, cost_work w)
     const head_widths heads = config_widths(c);
     double scores = 10.0 * c->n_layers * (double)(heads.q + heads.out) * keys;
     scores += 32.0 * c->n_layers * (double)config_delta_state(c);
-    double flop = (8 * count * (c->moe.topk.k + 1.0) + scores) * (double)w.tokens;
+    double flop =
+        (8 * count * (c->moe.topk.k + c->ffn_moe.topk.k + 1.0) + scores) * (double)w.tokens;
     return flop < 0x1p62 ? PESC_OK
                          : fail(PESC_USAGE,
                                 "tokens: found %lld, for which the FLOP of this model exceed 2^62",

@@ -4,7 +4,9 @@
  * Adapters (PESC) read the FFN's output f, their router reads its input h. With gates that sum to 1
  * over the chosen k, sum_k g_k (f + s U_k gelu(D_k f)) = f + s sum_k g_k U_k gelu(D_k f): the FFN
  * runs once, only the small adapters are sparse, and zero U gives back the dense model bit for bit.
- * Full experts are FFNs of their own on h, plus shared ones that every token takes.
+ * Full experts are FFNs of their own on h, plus shared ones that every token takes. Adapters may
+ * also read the output of such a mixture in the place of an FFN's: then a layer has two routers on
+ * h, and those of the adapters are the ones that training balances and `pesc routes` shows.
  *
  * Both add to the f32 residual stream. The norm before them has computed the router's logits.
  *
@@ -52,18 +54,70 @@ typedef struct moe_grads {
     tensor all_rows;            /* i32 [2]: the offsets of one expert that has every token */
 } moe_grads;
 
-void moe_layout(moe_acts *a, arena *mem, const acts_plan *plan);
-void moe_layout_partial(moe_acts *a, arena *mem, const acts_plan *plan);
-void moe_grads_layout(moe_grads *g, arena *mem, const acts_plan *plan);
+/* Which mixture of the configuration; the same of the shared slot, or NULL. */
+typedef struct moe_place {
+    const moe_rule *rule;
+    const moe_acts *share;
+} moe_place;
+
+void moe_layout(moe_acts *a, arena *mem, const acts_plan *plan, const moe_place *place);
+void moe_layout_partial(moe_acts *a, arena *mem, const acts_plan *plan, const moe_rule *r);
+void moe_grads_layout(moe_grads *g, arena *mem, const acts_plan *plan, const moe_rule *r);
 void moe_dense_layout(moe_grads *g, arena *mem, const acts_plan *plan);
 
-/* moe_router.c: the logits of a router with a norm of its own, from x, which that norm reads; and
- * the gates times their experts' numbers. */
-void moe_router_norm(const pass *p, const block *b, tensor x);
-void moe_scale_gates(const pass *p, const block *b);
+/* ---- one mixture of a layer ---- */
 
-/* Chooses the experts of every token: ids, gates and the order of rows by expert. */
+typedef struct mixture {
+    const pass *p;
+    const moe_rule *rule;
+    const moe *w;
+    const moe_acts *a;
+    const moe_grads *d; /* NULL: inference */
+} mixture;
+mixture moe_of(const pass *p, const block *b);   /* the layer's: of adapters, where it has some */
+mixture moe_full(const pass *p, const block *b); /* that of full experts, or the only one */
+
+/* The experts of served adapters, where a row may use them; NULL: none. */
+const extra_experts *moe_extra(const mixture *x);
+
+/* A row of `from` for each token and choice, sorted by expert, and its backward. */
+void moe_gather(const mixture *x, tensor out, tensor from);
+void moe_gather_bwd(const mixture *x, tensor dx, tensor drows, bool accumulate);
+
+/* out, the experts' outputs, becomes their gradient. */
+void moe_scatter_bwd(const mixture *x, tensor out, tensor dgates, tensor dy, float scale);
+
+/* A product of a stack that holds some of the experts: one for each run of adjacent ones. Rows of
+ * other experts are neither read nor written. out absent: not wanted. */
+void moe_own_product(const mixture *x, grouped_mm a, const expert_list *own);
+
+/* The same of all experts of the layer: out = a b. */
+void moe_product(const mixture *x, mm_layout layout, tensor out, tensor a, tensor b);
+
+/* Dropout of rows that experts read: each choice of a token has a mask of its own, which the kind
+ * of the rows names. */
+typedef enum dropout_rows { DROPOUT_ADAPTER, DROPOUT_GATE, DROPOUT_UP, DROPOUT_DOWN } dropout_rows;
+void moe_drop_rows(const pass *p, const block *b, tensor rows, dropout_rows which);
+
+/* The start of a scratch tensor, cut to the width of a linear. */
+static inline tensor moe_narrow(tensor t, int64_t cols)
+{
+    t.ne[1] = cols;
+    return t;
+}
+
+/* moe_router.c: the logits of a router with a norm of its own, from v, which that norm reads; the
+ * gates times their experts' numbers; and the gradient of the logits, g: the mirror of w. */
+void moe_router_norm(const mixture *x, tensor v);
+void moe_scale_gates(const mixture *x);
+void moe_logits_bwd(const mixture *x, const moe *g);
+
+/* ---- forward ---- */
+
+/* Chooses the experts of every token: ids, gates and the order of rows by expert. The second is for
+ * the full experts that adapters read. */
 void moe_route(const pass *p, const block *b);
+void moe_route_full(const pass *p, const block *b);
 
 /* Adapters of f [T,C]: their rows, gates applied, are in the pass (out). */
 void moe_adapter_fwd(const pass *p, const block *b, tensor f);
@@ -75,14 +129,24 @@ bool moe_adapters_few(const pass *p);
 /* x [T,C] f32 += f [T,C] + the adapters of f. */
 void moe_adapters_add(const pass *p, const block *b, tensor x, tensor f);
 
-/* x [T,C] f32 += experts of h [T,C]. */
-void moe_expert_fwd(const pass *p, const block *b, tensor x, tensor h);
+/* to [T,C] f32 += the experts of h [T,C] that routers choose. */
+void moe_expert_fwd(const pass *p, const block *b, tensor to, tensor h);
+
+/* Computes the shared experts of h; to [T,C] f32 += what they gave. Nothing where there are none.
+ */
+void moe_shared_fwd(const pass *p, const block *b, tensor h);
+void moe_shared_add(const pass *p, const block *b, tensor to);
+
+/* The three: to [T,C] f32 += chosen and shared experts of h. */
+void moe_experts_fwd(const pass *p, const block *b, tensor to, tensor h);
 
 /* y [T,C] = the FFN of h with LoRA experts. */
 void moe_lora_fwd(const pass *p, const block *b, tensor y, tensor h);
 
 /* The part of block_restore(): recomputes what slots share from h and what the slot keeps. */
-void moe_restore(const pass *p, tensor h);
+void moe_restore(const pass *p, const block *b, tensor h);
+
+/* ---- backward ---- */
 
 /* Gradients of what trains are added to g; activations are overwritten. dx f32 [T,C] is that of the
  * residual stream, dh [T,C] (absent: not wanted) that of the experts' input. */
@@ -106,6 +170,10 @@ void moe_adapter_bwd(const pass *p, const block *b, const block *g, tensor dy);
 
 /* After any of the three: the gradient of the logits, which the norm's backward reads. */
 void moe_router_bwd(const pass *p, const block *b, const block *g);
+
+/* After moe_expert_bwd(), for full experts that adapters read: the gradient that goes through their
+ * own router is added to dh (absent: not wanted). */
+void moe_full_router_bwd(const pass *p, const block *b, const block *g, tensor dh);
 
 void moe_expert_bwd(const pass *p, const block *b, const block *g, moe_flow f);
 void moe_lora_bwd(const pass *p, const block *b, const block *g, tensor dy, moe_flow f);

@@ -12,16 +12,16 @@ static float logit_scale(const pass *p)
     return 1 / sqrtf((float)p->m->cfg.dim);
 }
 
-void moe_router_norm(const pass *p, const block *b, tensor x)
+void moe_router_norm(const mixture *x, tensor v)
 {
-    const moe_acts *a = &p->acts.moe;
-    p->dev->op->rmsnorm_fwd(p->dev, &(norm_fwd){ .x = x,
-                                                 .w = b->moe.router_scale,
-                                                 .rstd = a->router_rstd,
+    const pass *p = x->p;
+    p->dev->op->rmsnorm_fwd(p->dev, &(norm_fwd){ .x = v,
+                                                 .w = x->w->router_scale,
+                                                 .rstd = x->a->router_rstd,
                                                  .eps = p->m->stream_eps,
-                                                 .logits = a->logits,
-                                                 .router = b->moe.router });
-    p->dev->op->scale_rows(p->dev, a->logits, (tensor){ 0 }, logit_scale(p));
+                                                 .logits = x->a->logits,
+                                                 .router = x->w->router });
+    p->dev->op->scale_rows(p->dev, x->a->logits, (tensor){ 0 }, logit_scale(p));
 }
 
 /* A number for each token and choice. */
@@ -35,53 +35,60 @@ static tensor each_expert(tensor t)
     return tensor_view2(&t, t.ne[0], 1);
 }
 
-void moe_scale_gates(const pass *p, const block *b)
+void moe_scale_gates(const mixture *x)
 {
-    const moe_acts *a = &p->acts.moe;
-    const ops *op = p->dev->op;
-    if (!b->moe.gate_scale.data)
+    const moe_acts *a = x->a;
+    device *dev = x->p->dev;
+    if (!x->w->gate_scale.data)
         return;
-    op->copy(p->dev, a->chosen.data, a->gates.data, tensor_bytes(&a->gates));
-    op->gather_rows(p->dev, each_choice(a->factor), each_expert(b->moe.gate_scale),
-                    each_choice(a->ids), 1);
-    op->scale_rows(p->dev, each_choice(a->gates), each_choice(a->factor), 1);
+    dev->op->copy(dev, a->chosen.data, a->gates.data, tensor_bytes(&a->gates));
+    dev->op->gather_rows(dev, each_choice(a->factor), each_expert(x->w->gate_scale),
+                         each_choice(a->ids), 1);
+    dev->op->scale_rows(dev, each_choice(a->gates), each_choice(a->factor), 1);
 }
 
 /* dgates becomes the gradient of the gates that the router's rule gave. `chosen` is overwritten. */
-static void gates_bwd(const pass *p, const block *g, tensor dgates)
+static void gates_bwd(const mixture *x, const moe *g, tensor dgates)
 {
-    const moe_acts *a = &p->acts.moe;
-    const ops *op = p->dev->op;
-    if (g->moe.gate_scale.data) {
-        op->scale_rows(p->dev, each_choice(a->chosen), each_choice(dgates), 1);
-        op->embed_bwd(p->dev, each_expert(g->moe.gate_scale), each_choice(a->chosen),
-                      each_choice(a->ids));
+    const moe_acts *a = x->a;
+    device *dev = x->p->dev;
+    if (g->gate_scale.data) {
+        dev->op->scale_rows(dev, each_choice(a->chosen), each_choice(dgates), 1);
+        dev->op->embed_bwd(dev, each_expert(g->gate_scale), each_choice(a->chosen),
+                           each_choice(a->ids));
     }
-    op->scale_rows(p->dev, each_choice(dgates), each_choice(a->factor), 1);
+    dev->op->scale_rows(dev, each_choice(dgates), each_choice(a->factor), 1);
 }
 
-void moe_router_bwd(const pass *p, const block *b, const block *g)
+void moe_logits_bwd(const mixture *x, const moe *g)
 {
-    const moe_acts *a = &p->acts.moe;
-    const moe_grads *d = &p->train->grads.moe;
+    const moe_acts *a = x->a;
+    const moe_grads *d = x->d;
+    device *dev = x->p->dev;
     const bool dense = d->all.data != NULL;
     topk_bwd bwd = { .dlogits = d->logits,
                      .dgates = dense ? d->all : d->gates,
                      .ids = dense ? (tensor){ 0 } : a->ids,
                      .logits = a->logits,
                      .share = d->balance != 0 ? d->share : (tensor){ 0 },
-                     .rule = p->m->cfg.moe.topk,
+                     .rule = x->rule->topk,
                      .balance = d->balance,
                      .z = d->z };
     if (dense)
         bwd.rule.k = bwd.rule.n_experts;
-    if (b->moe.gate_scale.data)
-        gates_bwd(p, g, d->gates);
-    p->dev->op->topk_bwd(p->dev, &bwd);
-    if (b->moe.router_scale.data)
-        p->dev->op->scale_rows(p->dev, d->logits, (tensor){ 0 }, logit_scale(p));
-    if (g->moe.logit_bias.data)
-        p->dev->op->add_bias_bwd(p->dev, g->moe.logit_bias, d->logits, (tensor){ 0 });
+    if (x->w->gate_scale.data)
+        gates_bwd(x, g, d->gates);
+    dev->op->topk_bwd(dev, &bwd);
+    if (x->w->router_scale.data)
+        dev->op->scale_rows(dev, d->logits, (tensor){ 0 }, logit_scale(x->p));
+    if (g->logit_bias.data)
+        dev->op->add_bias_bwd(dev, g->logit_bias, d->logits, (tensor){ 0 });
+}
+
+void moe_router_bwd(const pass *p, const block *b, const block *g)
+{
+    const mixture x = moe_of(p, b);
+    moe_logits_bwd(&x, &g->moe);
 }
 
 /* ---- the gates of all experts ---- */

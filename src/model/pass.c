@@ -138,12 +138,13 @@ static pesc_status open_memory(pass *p)
 static pesc_status open_pass(pass **out, const pass *like, const train_state *train)
 {
     pass_limits lim = like->lim;
-    const moe_rule *r = &like->m->cfg.moe;
+    const topk_rule *r = &like->m->cfg.moe.topk, *full = &config_experts(&like->m->cfg)->topk;
+    const int32_t k = r->k > full->k ? r->k : full->k;
     ASSERT(lim.max_tokens > 0 && lim.max_seqs > 0 && lim.max_out > 0);
     *out = NULL;
-    if (r->kind != EXPERT_NONE && lim.max_tokens > INT32_MAX / r->topk.k)
+    if (k && lim.max_tokens > INT32_MAX / k)
         return fail(PESC_NOMEM, "a pass of %d tokens with %d experts each is too large",
-                    lim.max_tokens, r->topk.k);
+                    lim.max_tokens, k);
     pass *p = mem_zalloc(1, sizeof *p);
     train_state *t = train ? mem_zalloc(1, sizeof *t) : NULL;
     if (!p || (train && !t)) {

@@ -14,7 +14,8 @@ static int32_t widest_input(const config *c)
 {
     int32_t wide = larger(larger(c->dim, config_widest_ffn(c)), (int32_t)config_widths(c).out);
     wide = larger(larger(wide, config_delta_values(c)), c->layer_input_dim);
-    return larger(larger(wide, c->moe.shared_dim), larger(c->q_lora_rank, c->kv_lora_rank));
+    return larger(larger(wide, config_experts(c)->shared_dim),
+                  larger(c->q_lora_rank, c->kv_lora_rank));
 }
 
 train_plan train_plan_of(const config *c, const backward_facts *f, keep_counts keep)
@@ -40,7 +41,7 @@ static void grads_layout(pass *p, arena *a, const acts_plan *plan)
     g->dh = tensor_take2(a, plan->dt, n, c->dim);
     if (p->m->lora_rank)
         g->mid = tensor_take2(a, plan->dt, n, LINEARS * p->m->lora_rank);
-    int32_t inner = larger(config_widest_ffn(c), c->moe.shared_dim);
+    int32_t inner = larger(config_widest_ffn(c), config_experts(c)->shared_dim);
     g->glu = tensor_take2(a, plan->dt, n, larger(inner, c->layer_input_dim));
     if (c->moe.beside_ffn)
         g->beside = tensor_take2(a, plan->dt, n, c->dim);
@@ -49,7 +50,9 @@ static void grads_layout(pass *p, arena *a, const acts_plan *plan)
     recurrent_grads_layout(&g->mix, &other, plan);
     a->used = a->used > other.used ? a->used : other.used;
     if (c->moe.kind != EXPERT_NONE)
-        moe_grads_layout(&g->moe, a, plan);
+        moe_grads_layout(&g->moe, a, plan, &c->moe);
+    if (config_adapters_on_experts(c))
+        moe_grads_layout(&g->ffn_moe, a, plan, &c->ffn_moe);
     if (c->moe.kind != EXPERT_NONE && p->train->plan.dense_router)
         moe_dense_layout(&g->moe, a, plan);
 }

@@ -19,7 +19,7 @@ typedef struct train_grads {
     tensor beside;        /* [T,C]: dy once more, of experts beside a plain FFN; else absent */
     attention_grads attn; /* shares its memory with the next */
     recurrent_grads mix;
-    moe_grads moe;
+    moe_grads moe, ffn_moe;
 } train_grads;
 
 /* Results of a forward on the host. */

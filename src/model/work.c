@@ -31,23 +31,31 @@ static int64_t ffn_converted(const model_shape *m, const ffn *f, bool train)
     return most(linears(m, in, 2, train), converted(m, &f->down.w));
 }
 
+static int64_t moe_converted(const model_shape *m, const moe *x, bool train)
+{
+    const tensor *all[] = { &x->gate,        &x->up,          &x->down,
+                            &x->lora_gate.a, &x->lora_gate.b, &x->lora_up.a,
+                            &x->lora_up.b,   &x->lora_down.a, &x->lora_down.b };
+    int64_t n = ffn_converted(m, &x->shared, train);
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        n = most(n, converted(m, all[i]));
+    return n;
+}
+
 static int64_t block_converted(const model_shape *m, const block *b, bool train)
 {
     const linear *qkv[] = { &b->q, &b->k, &b->v };
-    const tensor *others[] = {
-        &b->o.w,           &b->out_gate.w,      &b->input.gate.w,    &b->input.proj.w,
-        &b->mla.q.w,       &b->mla.q_a.w,       &b->mix.in.w,        &b->mix.out.w,
-        &b->mix.z.w,       &b->mix.b.w,         &b->mix.a.w,         &b->mla.q_b.w,
-        &b->mla.kv_a.w,    &b->mla.kv_b.w,      &b->moe.gate,        &b->moe.up,
-        &b->moe.down,      &b->moe.lora_gate.a, &b->moe.lora_gate.b, &b->moe.lora_up.a,
-        &b->moe.lora_up.b, &b->moe.lora_down.a, &b->moe.lora_down.b
-    };
+    const tensor *others[] = { &b->o.w,        &b->out_gate.w, &b->input.gate.w, &b->input.proj.w,
+                               &b->mla.q.w,    &b->mla.q_a.w,  &b->mix.in.w,     &b->mix.out.w,
+                               &b->mix.z.w,    &b->mix.b.w,    &b->mix.a.w,      &b->mla.q_b.w,
+                               &b->mla.kv_a.w, &b->mla.kv_b.w };
     int64_t n = linears(m, qkv, 3, train);
     n = most(n, ffn_converted(m, &b->ffn, train));
-    n = most(n, ffn_converted(m, &b->moe.shared, train));
+    n = most(n, moe_converted(m, &b->moe, train));
+    n = most(n, moe_converted(m, &b->ffn_moe, train));
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         n = most(n, converted(m, others[i]));
-    const extra_experts *x = b->moe.extra;
+    const extra_experts *x = b->ffn_moe.router.nd ? b->ffn_moe.extra : b->moe.extra;
     return x ? most(n, most(converted(m, &x->gate), converted(m, &x->down))) : n;
 }
 
@@ -68,12 +76,12 @@ static void block_fp8(work_limits *w, const block *b)
 {
     const linear *qkv[] = { &b->q, &b->k, &b->v };
     const linear *in[] = { &b->ffn.gate, &b->ffn.up };
-    const linear *shared[] = { &b->moe.shared.gate, &b->moe.shared.up };
-    const linear *others[] = {
-        &b->o,        &b->out_gate, &b->mla.q,           &b->mla.q_a,   &b->mla.q_b, &b->mla.kv_a,
-        &b->mla.kv_b, &b->ffn.down, &b->moe.shared.down, &b->mix.in,    &b->mix.out, &b->mix.z,
-        &b->mix.b,    &b->mix.a,    &b->input.gate,      &b->input.proj
-    };
+    const ffn *of_all = b->ffn_moe.router.nd ? &b->ffn_moe.shared : &b->moe.shared;
+    const linear *shared[] = { &of_all->gate, &of_all->up };
+    const linear *others[] = { &b->o,         &b->out_gate, &b->mla.q,      &b->mla.q_a,
+                               &b->mla.q_b,   &b->mla.kv_a, &b->mla.kv_b,   &b->ffn.down,
+                               &of_all->down, &b->mix.in,   &b->mix.out,    &b->mix.z,
+                               &b->mix.b,     &b->mix.a,    &b->input.gate, &b->input.proj };
     fp8_limits(w, qkv, 3);
     fp8_limits(w, in, 2);
     fp8_limits(w, shared, 2);
@@ -91,7 +99,8 @@ static int64_t widest(const config *c)
                                heads.out,
                                (int64_t)c->n_heads * (c->qk_nope_dim + config_v_dim(c)),
                                c->moe.expert_dim,
-                               c->moe.shared_dim,
+                               c->ffn_moe.expert_dim,
+                               config_experts(c)->shared_dim,
                                config_recurrent_in(c),
                                (int64_t)c->layer_input_dim * c->n_layers };
     int64_t n = 0;
@@ -104,6 +113,7 @@ work_limits work_of_pass(const model_shape *m, pass_limits lim, int64_t cached,
                          const train_plan *train)
 {
     const config *c = &m->cfg;
+    const topk_rule *r = &c->moe.topk, *full = &c->ffn_moe.topk;
     bool sparse = c->moe.kind != EXPERT_NONE;
     work_limits w = { .act = m->act_dt,
                       .tokens = lim.max_tokens,
@@ -113,8 +123,9 @@ work_limits work_of_pass(const model_shape *m, pass_limits lim, int64_t cached,
                       .heads = c->n_heads,
                       .v_dim = (int32_t)(config_widths(c).out / c->n_heads),
                       .cached = cached,
-                      .experts = sparse ? c->moe.topk.n_experts + m->extra_experts : 0,
-                      .k = sparse ? c->moe.topk.k : 0,
+                      .experts =
+                          sparse ? most(r->n_experts, full->n_experts) + m->extra_experts : 0,
+                      .k = sparse ? most(r->k, full->k) : 0,
                       .converted = (int64_t)LINEARS * m->lora_rank * widest(c),
                       .train = train != NULL };
     for (int32_t i = 0; m->w.blocks && i < c->n_layers; i++) {

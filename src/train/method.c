@@ -56,6 +56,11 @@ static pesc_status check_need(const struct method *m, const config *c)
                     "method %s trains routers, but the model has none: run `pesc craft "
                     "MODEL -o SPARSE` first and train SPARSE",
                     m->name);
+    if (m->need == NEED_EXPERTS && config_adapters_on_experts(c))
+        return fail(PESC_USAGE,
+                    "method %s trains full experts, but the model has adapters beside them: train "
+                    "the mixture before `pesc craft` puts adapters there, or give --method full",
+                    m->name);
     if (m->need == NEED_ANY || m->need == NEED_ROUTERS || c->moe.kind == needs[m->need].kind)
         return PESC_OK;
     return fail(PESC_USAGE, "method %s %s", m->name, needs[m->need].trains);
@@ -110,7 +115,7 @@ static pesc_status check_targets(const struct method *m, const config *c, uint32
 {
     if (!(targets & TARGET_EXPERTS))
         return PESC_OK;
-    if (c->moe.kind != EXPERT_FFN)
+    if (config_experts(c)->kind != EXPERT_FFN)
         return fail(PESC_USAGE, "lora_targets: found experts, but the model has no full experts");
     if (m->experts)
         return fail(PESC_USAGE,
@@ -151,7 +156,7 @@ static bool is_plain_lora(const struct method *m)
 /* Experts with LoRA are some of a model's full ones. */
 static pesc_status check_lora_experts(const expertcfg *own, const char *file, const config *c)
 {
-    if (c->moe.kind != EXPERT_FFN)
+    if (config_experts(c)->kind != EXPERT_FFN)
         return fail(PESC_USAGE, "experts_from: found %s, but the model has no full experts", file);
     if (!own->n_domains)
         TRY(param_check_chosen(own, c, file));

@@ -39,7 +39,7 @@ static bool more_of_stack(const params_walk *w, const slot *s)
 {
     const expertcfg_layer *own = own_of(w, s);
     return s->expert >= 0 &&
-           s->expert < (own ? own->ids[own->n - 1] : w->c->moe.topk.n_experts - 1);
+           s->expert < (own ? own->ids[own->n - 1] : slot_moe(w->c, s)->topk.n_experts - 1);
 }
 
 /* Gives q the next place of the flat buffers. Experts of a stack lie side by side. */

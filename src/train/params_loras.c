@@ -83,7 +83,7 @@ static expert_loras expert_loras_of(const params_walk *w, const slot *s)
         e.own = (expert_list){ layer->ids, layer->n, NULL };
     else if (e.there)
         e.own = e.of->own;
-    e.n = e.own.ids ? e.own.n : w->c->moe.topk.n_experts;
+    e.n = e.own.ids ? e.own.n : slot_moe(w->c, s)->topk.n_experts;
     e.at = expert_list_at(&e.own, s->expert);
     return e;
 }

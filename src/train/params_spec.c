@@ -7,7 +7,7 @@ bool params_trains(const train_spec *s, const slot *t)
     if (r->flags & RULE_FIXED)
         return false;
     if (param_router_bias(r))
-        return s->balance_bias;
+        return s->balance_bias && !t->in_ffn;
     if (r->need & FACT_MOLORA)
         return s->molora_experts > 0 || (s->routers && param_group_of(r) == PARAM_ROUTER);
     if (s->biases && param_linear_bias(r))
@@ -15,7 +15,7 @@ bool params_trains(const train_spec *s, const slot *t)
     if (s->own)
         return param_chosen(s->own, t);
     const bool by_group[PARAM_GROUPS] = { [PARAM_ADAPTER] = s->adapters,
-                                          [PARAM_ROUTER] = s->routers,
+                                          [PARAM_ROUTER] = s->routers && (!t->in_ffn || s->experts),
                                           [PARAM_EXPERT] = s->experts,
                                           [PARAM_SHARED] = s->base,
                                           [PARAM_BASE] = s->base };
@@ -78,7 +78,7 @@ int32_t params_lora_rank(const train_spec *s, const config *c, const slot *t)
 
 void params_set_ranks(model_shape *m, const train_spec *s)
 {
-    bool experts = s->lora_targets & TARGET_EXPERTS && m->cfg.moe.kind == EXPERT_FFN;
+    bool experts = s->lora_targets & TARGET_EXPERTS && config_experts(&m->cfg)->kind == EXPERT_FFN;
     m->lora_rank = m->lora_rank > s->lora_r ? m->lora_rank : s->lora_r;
     if (experts && s->lora_r > m->expert_rank)
         m->expert_rank = s->lora_r;

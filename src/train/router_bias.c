@@ -25,7 +25,7 @@ pesc_status router_bias_open(router_bias *b, params *p)
     if (!b->list || !b->layer || !b->now)
         return fail_nomem("the biases of experts", layers * experts * sizeof *b->now);
     for (slot s = slot_first(); slot_next(c, &s);)
-        if (param_router_bias(s.rule)) {
+        if (param_router_bias(s.rule) && !s.in_ffn) {
             b->layer[b->layers] = s.layer;
             b->list[b->layers] = find(p, s.layer, s.name);
             ASSERT(b->list[b->layers]);

@@ -51,6 +51,39 @@ craft() { pesc craft "$D/model" -o "$BATS_TEST_TMPDIR/out" --experts 4 --adapter
     [ ! -e "$out/additional_chat_templates" ]
 }
 
+@test "craft: adapters beside the experts of a mixture: trained, resumed, merged, shown and counted" {
+    local g=$BATS_TEST_DIRNAME/../golden t=$BATS_TEST_TMPDIR
+    local train=(--data "$g/train/pesc-a/data.jsonl" --steps 4 --batch 2 --seq-len 32 --lora-r 2 --lr 1e-2 --device cpu --threads 1 -q)
+    pesc craft "$g/qwen2_moe" -o "$t/m" --experts 4 --adapter-dim 6
+    [ "$status" = 0 ]
+    has ": qwen2_moe, 4 experts, top 2, adapters of 6, scale 1, beside 6 experts, top 3, in 2 of 3 layers, "
+    [ "${output##*$'\n'}" = "identity: 0 of 4288 logits differ" ]
+    pesc info "$t/m"
+    has '^experts +4, top 2, adapters of 6 with gelu, scaled by 1, beside 6 experts, top 3, feed-forward of 20'
+    "$PESC" train "$t/m" "${train[@]}" -o "$t/run" --save-every 2 > "$t/out" 2>&1 || { cat "$t/out"; return 1; }
+    cp -r "$t/run" "$t/again"
+    rm -rf "$t/again/checkpoint-4"
+    "$PESC" train -o "$t/again" --resume -q > "$t/out" 2>&1 || { cat "$t/out"; return 1; }
+    local f
+    for f in adapter_model trained optimizer; do cmp "$t/run/latest/$f.safetensors" "$t/again/latest/$f.safetensors"; done
+    pesc routes "$t/run" --data "$g/train/pesc-a/data.jsonl" --json
+    [ "$status" = 0 ]
+    pesc merge "$t/run" -o "$t/merged"
+    [ "$status" = 0 ]
+    pesc info "$t/merged" --json
+    has '"experts":4,"top_k":2,"adapter_dim":6.*"ffn_experts":6,"ffn_top_k":3'
+    pesc plan "$t/m" --json
+    [ "$status" = 0 ]
+    pesc cost "$t/m" --json
+    has '"kind":"pesc"'
+    pesc export "$t/m" --to gguf -o "$t/x.gguf"
+    fails 3 "$t/m: a GGUF file has no place for its adapters beside the experts of a mixture"
+    pesc export "$t/m" --to hf -o "$t/hf"
+    fails 3 "$t/m: has adapters on a qwen2_moe model, which transformers cannot open; pesc runs it as it is"
+    pesc train "$t/m" "${train[@]}" -o "$t/x" --method upcycle
+    fails 2 "method upcycle trains full experts, but the model has adapters beside them: train the mixture before \`pesc craft\` puts adapters there, or give --method full"
+}
+
 @test "craft: upcycling reports the largest difference of the logits" {
     craft --kind upcycle
     [ "$status" = 0 ]

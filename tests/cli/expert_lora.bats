@@ -105,9 +105,9 @@ PY
     local golden=$BATS_TEST_DIRNAME/../golden f
     cd "$T" # cost draws pictures
     echo '{"input_ids":[1,5,9,13,17,21],"labels":[1,5,9,13,17,21]}' > "$T/d.jsonl"
-    for f in mixtral olmoe qwen2_moe qwen3_moe deepseek_v2 deepseek_v3 granitemoe gpt_oss qwen3_5_moe qwen3_next lfm2_moe ernie4_5_moe; do
+    for f in mixtral olmoe qwen2_moe qwen3_moe deepseek_v2 deepseek_v3 granitemoe gpt_oss qwen3_5_moe qwen3_next lfm2_moe ernie4_5_moe qwen2_moe-adapters; do
         echo "$f"
-        choose "$golden/$f" "$T/$f.json"
+        choose "$golden/${f%-adapters}" "$T/$f.json"
         "$PESC" train "$golden/$f" -o "$T/run" --data "$T/d.jsonl" --method lora --experts-from "$T/$f.json" --lora-r 2 --lora-alpha 6 --steps 3 \
             --lr 2e-2 --base-dtype f32 --overwrite -q --json > "$T/run.json"
         python3 - "$T/run/latest" "$T/$f.json" <<'PY'

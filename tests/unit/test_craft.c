@@ -356,7 +356,8 @@ static void refuses_models(void **state)
     const char *out = files_path("out");
     must_fail(pesc_craft(modeldirs_device(), modeldirs_golden(from, "camelidae"), out, &o, NULL),
               PESC_USAGE, "is sparse already");
-    must_fail(pesc_craft(modeldirs_device(), modeldirs_golden(from, "mixtral"), out, &o, NULL),
+    pesc_craft_options copies = small("upcycle");
+    must_fail(pesc_craft(modeldirs_device(), modeldirs_golden(from, "mixtral"), out, &copies, NULL),
               PESC_USAGE, "is sparse already");
     must_fail(pesc_export(modeldirs_device(), modeldirs_golden(from, "camelidae-choices"),
                           "camelidae", out, &e, NULL),

@@ -35,6 +35,9 @@ static const row rows[] = {
       "{\"model_type\":\"qwen2_moe\",\"num_hidden_layers\":%d,\"num_experts_per_tok\":%d,"
       "\"num_experts\":5,\"moe_intermediate_size\":20,\"shared_expert_intermediate_size\":"
       "28," COMMON "}" },
+    { "beside", "{\"model_type\":\"qwen2_moe\",\"num_hidden_layers\":%d,\"adapter_top_k\":%d,"
+                "\"adapter_experts\":5,\"adapter_dim\":7,\"moe_scaling\":0.25,\"num_experts\":6,"
+                "\"moe_intermediate_size\":20,\"shared_expert_intermediate_size\":28," COMMON "}" },
 };
 
 static pesc_device *dev;

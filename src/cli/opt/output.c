@@ -202,6 +202,8 @@ static void describe(const options *o, const pesc_model_info *i)
         printf(", %" PRId64 " experts, top %" PRId64, i->experts, i->top_k);
     if (i->adapter_dim)
         printf(", adapters of %" PRId64 ", scale %g", i->adapter_dim, i->adapter_scale);
+    if (i->ffn_experts)
+        printf(", beside %" PRId64 " experts, top %" PRId64, i->ffn_experts, i->ffn_top_k);
     if (i->experts && i->sparse_layers < i->layers)
         printf(", in %" PRId64 " of %" PRId64 " layers", i->sparse_layers, i->layers);
     printf(", %s parameters", out_count(total, i->params_total));

@@ -593,8 +593,8 @@ def main():
         shutil.rmtree(out, ignore_errors=True)
         out.mkdir(parents=True)
         FIXTURES[name](out)
-        size = sum(p.stat().st_size for p in out.rglob("*") if p.is_file())
-        print(f"{name:20s} {size / 1024:7.0f} KiB", flush=True)
+        print(f"{name:20s} {sum(p.stat().st_size for p in out.rglob('*') if p.is_file()) / 1024:7.0f} KiB", flush=True)
 
 
-main()
+if __name__ == "__main__":
+    main()
