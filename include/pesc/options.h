@@ -347,7 +347,10 @@
       "experts_from for all")                                                                      \
     X(REAL, max_epochs, "0", RANGE(0, 1e9), UNSAVED, SCHEDULE, "train",                            \
       "refuse a run whose steps pass over the records more often than this; 0 is never; 1000 with " \
-      "preset esft, unless steps or epochs are given")
+      "preset esft, unless steps or epochs are given")                              \
+    X(CHOICE, aux_over, "micro", ONE_OF("micro|step"), DECIDES, METHOD, PESC_TUNING,               \
+      "tokens whose choices the gradient of the balance loss counts: those of a micro-batch, or "  \
+      "of the whole step, which takes one more forward of each where a step has several")
 
 /* ---- pesc_eval_options: loss and exact answers ---- */
 

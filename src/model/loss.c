@@ -30,6 +30,10 @@ static pesc_status set_micro_batch(pass *p, const train_input *in)
     t->key = (rng_key){ t->mirror->facts.seed, rng_stream(DROPOUT_STREAM, in->step, in->micro) };
     t->first_micro_batch = in->first_micro_batch;
     t->domain = in->domain;
+    if (in->shares)
+        op->upload(p->dev, t->shares.data, in->shares,
+                   (size_t)sparse_layers(p->m) * sizeof *in->shares *
+                       (size_t)p->m->cfg.moe.topk.n_experts);
     return PESC_OK;
 }
 
@@ -226,7 +230,8 @@ static void layers_bwd(pass *p, const train_input *in)
     const ops *op = p->dev->op;
     const model_shape *m = p->m;
     train_state *t = p->train;
-    const float share = 1 / (float)(sparse_layers(m) + !sparse_layers(m)); /* of a layer */
+    int32_t sparse = sparse_layers(m);
+    const float share = 1 / (float)(sparse + !sparse); /* of a layer */
     op->convert(p->dev, t->grads.dy, t->grads.dx);
     zero_shared(p);
     if (in->layer_done)
@@ -237,7 +242,8 @@ static void layers_bwd(pass *p, const train_input *in)
         recover_activations(p, i);
         p->phase = PHASE_BACKWARD;
         if (m->w.blocks[i].sparse) {
-            t->grads.moe.share = balance_part(p, i, false);
+            t->grads.moe.share =
+                in->shares ? tensor_slice(&t->shares, --sparse, 1) : balance_part(p, i, false);
             t->grads.moe.balance = in->aux_weight * share;
             t->grads.moe.z = in->z_weight * share;
         }
@@ -315,6 +321,23 @@ pesc_status model_train(pesc_model *m, pass *p, const train_input *in, train_out
     if (in->meanwhile)
         in->meanwhile(in->ctx);
     return read_results(m, p, in, out);
+}
+
+pesc_status model_choose(pesc_model *m, pass *p, const train_input *in, train_output *out)
+{
+    const train_state *t = p->train;
+    ASSERT(p->m == &m->shape);
+    TRY(set_micro_batch(p, in));
+    p->phase = PHASE_FORWARD;
+    layers_fwd(p);
+    *out = (train_output){ 0 };
+    TRY(p->dev->op->download(p->dev, t->results.balance, t->balance.data,
+                             tensor_bytes(&t->balance)));
+    read_balance(p, out);
+    out->finite = isfinite(out->aux);
+    if (p->hook)
+        TRY(p->hook->check(p->hook));
+    return weights_check(m->dir->ws);
 }
 
 pesc_status model_loss(pesc_model *m, pass *p, const train_input *in, train_output *out)

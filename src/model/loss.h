@@ -27,8 +27,11 @@ typedef struct train_input {
      * `weights`; NULL: they are there. */
     void (*weigh)(void *ctx, const float *losses);
     int32_t n_targets;
-    float aux_weight;       /* of the balance loss in what is differentiated, */
-    float z_weight;         /* and of the z-loss: means over the sparse layers */
+    float aux_weight; /* of the balance loss in what is differentiated, */
+    float z_weight;   /* and of the z-loss: means over the sparse layers */
+    /* model_train: f of the balance loss, [sparse layers, E]; NULL: that of this micro-batch. With
+     * backward_facts.step_shares alone. */
+    const float *shares;
     uint64_t step, micro;   /* name the dropout masks */
     uint64_t domain;        /* of all its tokens, as a bit of expert_list.domains; 0: none */
     bool first_micro_batch; /* of a step: gradients of adapters are written, not added to */
@@ -56,6 +59,7 @@ typedef struct train_plan {
     int32_t dropout_width; /* of the widest input that LoRA reads with dropout; 0: none */
     bool fp8_grads;        /* backward_facts.fp8 */
     bool dense_router;     /* backward_facts.dense_router */
+    bool step_shares;      /* backward_facts.step_shares */
 } train_plan;
 
 train_plan train_plan_of(const config *c, const backward_facts *f, keep_counts keep);
@@ -73,6 +77,10 @@ size_t pass_infer_bytes(device *dev, const model_shape *m, pass_limits lim);
 
 /* The loss with dropout, and its gradients. */
 pesc_status model_train(pesc_model *m, pass *p, const train_input *in, train_output *out);
+
+/* The forward of model_train() alone, for what its routers choose: *out has neither ce nor losses.
+ */
+pesc_status model_choose(pesc_model *m, pass *p, const train_input *in, train_output *out);
 
 /* The loss alone, without dropout. */
 pesc_status model_loss(pesc_model *m, pass *p, const train_input *in, train_output *out);

@@ -15,6 +15,7 @@ typedef struct backward_facts {
     bool first_attn;     /* whether that layer's attention half trains */
     bool fp8;            /* gradients pass through frozen linears in fp8, on a device that has it */
     bool dense_router;   /* routers learn from the outputs of all experts (moe_router.c) */
+    bool step_shares;    /* f of the balance loss is given (train_input.shares) */
     float lora_dropout, adapter_dropout; /* rates, of what they read */
     uint64_t seed;                       /* of the dropout masks */
 } backward_facts;

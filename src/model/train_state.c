@@ -23,7 +23,8 @@ train_plan train_plan_of(const config *c, const backward_facts *f, keep_counts k
     return (train_plan){ .recompute = recompute_plan_of(c->n_layers, f->first_layer, keep),
                          .dropout_width = f->lora_dropout > 0 ? widest_input(c) : 0,
                          .fp8_grads = f->fp8,
-                         .dense_router = f->dense_router };
+                         .dense_router = f->dense_router,
+                         .step_shares = f->step_shares };
 }
 
 int64_t train_state_chunk(const pass *p, int64_t n)
@@ -124,6 +125,8 @@ void train_state_layout(pass *p, arena *a, int64_t n, int64_t n_out)
     memset(t->shared, 0, sizeof t->shared);
     acts_plan sums = { .c = c, .dt = DT_F32, .n = n };
     attention_shared_layout(t->shared, a, &sums);
+    if (c->moe.kind != EXPERT_NONE && t->plan.step_shares)
+        t->shares = tensor_take2(a, DT_F32, c->n_layers, c->moe.topk.n_experts);
     t->grads = (train_grads){ .dx = tensor_take2(a, DT_F32, n, c->dim) };
     arena head = *a;
     head_layout(p, &head, train_state_chunk(p, n_out));

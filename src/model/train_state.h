@@ -47,6 +47,7 @@ typedef struct train_state {
     tensor dlogits;                /* [rows,V]; absent: they overwrite the logits */
     tensor balance; /* f32 [n_layers, 2E + 2]: f and P of each layer, its aux and its z */
     shared_kv shared[SHARED_KINDS]; /* gradients, like the pass' */
+    tensor shares; /* f32 [n_layers, E]: train_input.shares; absent: they are never given */
     train_grads grads;
     train_results results;
 } train_state;

@@ -228,11 +228,13 @@ static pesc_status check_routers(const struct method *m, const pesc_train_option
     const bool dense = strcmp(o->router_gradient, "dense") == 0;
     const bool biased = strcmp(o->balance, "bias") == 0;
     const bool given = strcmp(o->train_router, "true") == 0;
-    if (!sparse && (dense || biased || given || o->router_z_coef > 0))
+    const bool step = strcmp(o->aux_over, "step") == 0;
+    if (!sparse && (dense || biased || given || step || o->router_z_coef > 0))
         return fail(PESC_USAGE, "%s: is given, but the model has no routers; leave it out",
                     dense    ? "router_gradient"
                     : biased ? "balance"
                     : given  ? "train_router"
+                    : step   ? "aux_over"
                              : "router_z_coef");
     if (m->mixture && strcmp(o->train_router, "false") == 0)
         return fail(PESC_USAGE,
@@ -342,11 +344,16 @@ pesc_status method_spec(train_spec *out, expertcfg *own, pesc_train_options *o, 
     take_experts(o, c, m->mixture);
     if (o->aux_coef < 0)
         o->aux_coef = usual_aux(m, o);
+    if (strcmp(o->aux_over, "step") == 0 && o->aux_coef == 0)
+        return fail(PESC_USAGE,
+                    "aux_over: found step, but there is no balance loss; give --aux-coef, or leave "
+                    "it out");
     *out =
         (train_spec){ .adapters = m->adapters,
                       .routers = trains_routers(m, o),
                       .biases = m->biases,
                       .dense_router = strcmp(o->router_gradient, "dense") == 0,
+                      .step_shares = strcmp(o->aux_over, "step") == 0,
                       .balance_bias = strcmp(o->balance, "bias") == 0,
                       .experts = m->experts,
                       .base = m->base,

@@ -53,6 +53,7 @@ typedef struct train_spec {
     bool adapters, routers, experts;
     bool biases;       /* of linears and of experts, not of routers */
     bool dense_router; /* routers learn from the outputs of all experts */
+    bool step_shares;  /* f of the balance loss is that of the whole step */
     bool balance_bias; /* each expert has a bias in the choice, which router_bias.h moves: it is in
                           the list, without a gradient */
     bool base;         /* all else: embeddings, norms, linears, shared experts, biases, head */

@@ -89,6 +89,7 @@ backward_facts params_facts(const train_spec *s, int32_t first_layer)
     return (backward_facts){ .first_layer = first_layer,
                              .fp8 = s->fp8_grads,
                              .dense_router = s->dense_router,
+                             .step_shares = s->step_shares,
                              .lora_dropout = s->lora_dropout,
                              .adapter_dropout = s->adapter_dropout,
                              .seed = s->seed };

@@ -151,15 +151,47 @@ static void layer_done(void *trainer, int32_t layer)
     gradient_layer_done(((pesc_trainer *)trainer)->gradient, layer);
 }
 
-/* The loss of the step and its gradients. The balance loss is differentiated for each micro-batch
- * with its own f, weighted by its tokens: f of the whole step is known only after the last one. */
+/* f of all tokens of the step, by a forward of each micro-batch with the dropout that its gradient
+ * will have; *out is NULL where the micro-batches are to take their own. */
+static pesc_status step_shares(pesc_trainer *t, const float **out)
+{
+    const int32_t micros = batch_micros(t->batch);
+    const bool wanted = strcmp(t->opt.aux_over, "step") == 0 && balance_weight(t) > 0;
+    gradient_time time;
+    micro_range own;
+    *out = NULL;
+    if (!wanted || micros < 2)
+        return PESC_OK;
+    TRY(totals_begin(&t->totals, micros));
+    TRY(gradient_begin(t->gradient, micros, false, &own));
+    for (int32_t i = own.first; i < own.end; i += own.step) {
+        const micro_batch b = batch_micro(t->batch, i);
+        const preference_sums none = { 0 };
+        train_input in = input_of(&b);
+        train_output got = { 0 };
+        in.step = (uint64_t)t->state.step;
+        in.micro = (uint64_t)i;
+        TRY(model_choose(t->m, t->pass, &in, &got));
+        totals_put(&t->totals, i, &got, &none);
+    }
+    TRY(gradient_finish(t->gradient, &t->totals.records, &time));
+    totals_add(&t->totals, t->batch);
+    *out = t->totals.shares;
+    return PESC_OK;
+}
+
+/* The loss of the step and its gradients. By default the balance loss is differentiated for each
+ * micro-batch with its own f, weighted by its tokens: f of the whole step is known only after the
+ * last one. */
 static pesc_status gradients(pesc_trainer *t, pesc_step *out)
 {
     double tokens = (double)batch_tokens(t->batch);
     int32_t micros = batch_micros(t->batch);
     gradient_time time;
     micro_range own;
+    const float *shares;
     TRY(estimate_kl(t, t->batch));
+    TRY(step_shares(t, &shares));
     TRY(totals_begin(&t->totals, micros));
     TRY(gradient_begin(t->gradient, micros, true, &own));
     for (int32_t i = own.first; i < own.end; i += own.step) {
@@ -170,6 +202,7 @@ static pesc_status gradients(pesc_trainer *t, pesc_step *out)
         in.aux_weight = (float)(balance_weight(t) * ((double)b.n_tokens / tokens));
         in.z_weight = (float)(t->opt.router_z_coef * ((double)b.n_tokens / tokens));
         in.domain = domains_bit(&b);
+        in.shares = shares;
         in.step = (uint64_t)t->state.step;
         in.micro = (uint64_t)i;
         in.layer_done = layer_done;

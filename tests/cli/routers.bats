@@ -35,7 +35,7 @@ PY
 }
 
 @test "routers: bits of dense gradients, biases and z-loss under resume, threads and processes" {
-    local m n options="--router-gradient dense --balance bias --router-z-coef 1e-3 --bias-rate 0.01"
+    local m n options="--router-gradient dense --balance bias --router-z-coef 1e-3 --bias-rate 0.01 --aux-coef 0.5 --aux-over step"
     for m in pesc-a upcycle; do
         local how="--method ${m/pesc-a/pesc} $options --save-every 3"
         # shellcheck disable=SC2086
@@ -100,6 +100,31 @@ def spread(run): # of the mean loads of all but the first steps, the largest of 
     return max(max(x) - min(x) for x in loads)
 assert spread(sys.argv[2]) < 0.5 * spread(sys.argv[1]), (spread(sys.argv[1]), spread(sys.argv[2]))
 PY
+}
+
+@test "routers: with --aux-over step several micro-batches have the balance loss of the whole step" {
+    local m
+    for m in pesc-a upcycle; do
+        local how="--method ${m/pesc-a/pesc} --aux-coef 2 --steps 2 --compute-dtype f32 --lora-dropout 0 --adapter-dropout 0"
+        # shellcheck disable=SC2086
+        short $m "$T/$m-one" $how --micro-tokens 4096
+        # shellcheck disable=SC2086
+        short $m "$T/$m-step" $how --aux-over step
+        # shellcheck disable=SC2086
+        short $m "$T/$m-micro" $how
+        python3 - "$T/$m-one" "$T/$m-step" "$T/$m-micro" <<'PY'
+import json, sys
+one, step, micro = ([json.loads(line) for line in open(run + "/metrics.jsonl")] for run in sys.argv[1:])
+for i in range(2):
+    norms = [run[i]["grad_norm"] for run in (one, step, micro)]
+    assert abs(norms[1] - norms[0]) < 1e-6 * norms[0], (i, norms)
+    assert abs(norms[2] - norms[0]) > 1e-5 * norms[0], (i, norms)
+PY
+    done
+    pesc train "$G/pesc-a/model" --data "$G/pesc-a/data.jsonl" -o "$T/x" --steps 1 --method lora --aux-over step
+    fails 2 "aux_over: found step, but there is no balance loss; give --aux-coef, or leave it out"
+    pesc train "$G/full/model" --data "$G/full/data.jsonl" -o "$T/x" --steps 1 --method full --aux-over step
+    fails 2 "aux_over: is given, but the model has no routers; leave it out"
 }
 
 @test "routers: the z-loss makes logits smaller, and is part of the loss" {
