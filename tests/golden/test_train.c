@@ -1,12 +1,13 @@
 /* Training against a float64 PyTorch reference (tests/golden/make/golden_train.py, and for ESFT on
  * every family with experts tests/golden/make/golden_esft.py): twelve optimiser steps of every
- * method, each a packed forward of four records. AdamW here is the reference's own formula in
- * double, so that what is tested is the loss and its gradients. What does not train must not change
- * by one bit. */
+ * method, and of what changes the gradient of routers, each a packed forward of four records. AdamW
+ * here is the reference's own formula in double, so that what is tested is the loss and its
+ * gradients. What does not train must not change by one bit. */
 #include "arch/bind.h"
 #include "model/loss.h"
 #include "support/training.h"
 #include "train/params.h"
+#include "train/router_bias.h"
 
 #include "support/check.h"
 #include "support/golden.h"
@@ -21,10 +22,12 @@ enum { MAX_TOKENS = 256, MAX_SEQS = 16 };
 static pesc_device *dev;
 
 static const char *const runs[] = {
-    "train/lora",           "train/pesc-a",         "train/pesc-b",          "train/full",
-    "train/upcycle",        "train/molora",         "train/pesc-choices",    "esft/mixtral",
-    "esft/olmoe",           "esft/qwen2_moe",       "esft/qwen3_moe",        "esft/deepseek_v2",
-    "esft/deepseek_v2-aux", "esft/deepseek_v2-all", "esft/qwen2_moe-shared", "train/qlora",
+    "train/lora",           "train/pesc-a",          "train/pesc-b",       "train/full",
+    "train/upcycle",        "train/molora",          "train/pesc-choices", "train/qlora",
+    "train/pesc-bias",      "train/pesc-dense",      "train/pesc-beside",  "train/full-shared",
+    "train/upcycle-fine",   "train/upcycle-dense",   "esft/mixtral",       "esft/olmoe",
+    "esft/qwen2_moe",       "esft/qwen3_moe",        "esft/deepseek_v2",   "esft/deepseek_v2-aux",
+    "esft/deepseek_v2-all", "esft/qwen2_moe-shared",
 };
 
 static const char *file_of(const char *run, const char *file)
@@ -105,14 +108,23 @@ static double number(const json_t *o, const char *key)
     return json_number_value(json_object_get(o, key));
 }
 
+static bool says(const json_t *options, const char *key, const char *text)
+{
+    const char *value = json_string_value(json_object_get(options, key));
+    return value && strcmp(value, text) == 0;
+}
+
 static train_spec spec_of(const json_t *options)
 {
     const char *method = json_string_value(json_object_get(options, "method"));
     bool pesc = strcmp(method, "pesc") == 0, upcycle = strcmp(method, "upcycle") == 0;
-    train_spec s = { .adapters = pesc,
-                     .routers = pesc || upcycle,
-                     .experts = upcycle,
-                     .base = strcmp(method, "full") == 0,
+    bool full = strcmp(method, "full") == 0;
+    train_spec s = { .adapters = pesc || full,
+                     .routers = pesc || upcycle || full,
+                     .experts = upcycle || full,
+                     .base = full,
+                     .dense_router = says(options, "router_gradient", "dense"),
+                     .balance_bias = says(options, "balance", "bias"),
                      .lora_r = (int32_t)number(options, "lora_r"),
                      .lora_alpha = (float)number(options, "lora_alpha"),
                      .lora_targets = TARGET_ALL,
@@ -203,21 +215,22 @@ typedef struct opened {
     train_spec spec;
     expertcfg own; /* the experts that the run trains, in runs of ESFT */
     moments s;
+    router_bias bias; /* of balance bias */
 } opened;
 
 static void open_run(opened *o, const char *run, const json_t *golden)
 {
     pesc_load_options opt = pesc_load_defaults();
+    const json_t *options = json_object_get(golden, "options");
     opt.compute_dtype = "f32";
-    opt.base_dtype =
-        json_string_value(json_object_get(json_object_get(golden, "options"), "base_dtype"));
+    opt.base_dtype = json_string_value(json_object_get(options, "base_dtype"));
     char adapter[512];
     snprintf(adapter, sizeof adapter, "%s", file_of(run, "lora"));
     FILE *there = fopen(file_of(run, "lora/adapter_config.json"), "r");
     opt.lora = there ? adapter : NULL;
     if (there)
         fclose(there);
-    *o = (opened){ .spec = spec_of(json_object_get(golden, "options")) };
+    *o = (opened){ .spec = spec_of(options) };
     if (json_object_get(golden, "model")) {
         must(expertcfg_read(&o->own, file_of(run, "expert_cfg.json")));
         o->spec.own = &o->own;
@@ -226,6 +239,7 @@ static void open_run(opened *o, const char *run, const json_t *golden)
     must(params_open(&o->p, o->m, &o->spec));
     must(pass_open_train(&o->t, o->m, (pass_limits){ MAX_TOKENS, MAX_SEQS, MAX_TOKENS },
                          &o->p->mirror, (keep_counts){ .all = 1 }));
+    must(router_bias_open(&o->bias, o->p));
     size_t n = (size_t)o->p->n;
     o->s = (moments){ calloc(n, sizeof(double)), calloc(n, sizeof(double)) };
 }
@@ -234,10 +248,18 @@ static void close_run(opened *o)
 {
     free(o->s.m);
     free(o->s.v);
+    router_bias_close(&o->bias, dev);
     pass_close(o->t);
     params_close(o->p);
     pesc_model_close(o->m);
     expertcfg_free(&o->own);
+}
+
+/* All layers of these models are sparse. */
+static void move_bias(opened *o, const train_output *out, double rate)
+{
+    const step_totals loads = { .chosen = (int64_t *)(uintptr_t)out->counts };
+    must(router_bias_move(&o->bias, o->p, &loads, rate));
 }
 
 static void trajectory_equals_torch(void **state)
@@ -248,25 +270,28 @@ static void trajectory_equals_torch(void **state)
     records data = read_records(file_of(run, "data.jsonl"));
     opened o;
     open_run(&o, run, golden);
-    size_t batch = (size_t)number(options, "batch"), n = json_array_size(steps);
-    double coef = number(options, "aux_coef");
+    size_t each = (size_t)number(options, "batch"), n = json_array_size(steps);
+    double coef = number(options, "aux_coef"), z_coef = number(options, "router_z_coef");
     bool by_sequence = strcmp(json_string_value(json_object_get(options, "loss")), "sequence") == 0;
-    assert_int_equal(data.n, n * batch);
+    assert_int_equal(data.n, n * each);
     assert_int_equal(n, 12);
     for (size_t i = 0; i < n; i++) {
         packed b;
         train_output out;
         json_t *want = json_array_get(steps, i);
-        pack(&b, data.lines + i * batch, (int32_t)batch, by_sequence);
+        pack(&b, data.lines + i * each, (int32_t)each, by_sequence);
         b.in.aux_weight = (float)coef;
+        b.in.z_weight = (float)z_coef;
         training_zero_grads(o.p);
         must(model_train(o.m, o.t, &b.in, &out));
         assert_true(out.finite);
         near(run, (int)i, "ce", out.ce, number(want, "ce"));
         near(run, (int)i, "aux", out.aux, number(want, "aux"));
-        near(run, (int)i, "loss", out.ce + coef * out.aux, number(want, "loss"));
+        near(run, (int)i, "loss", out.ce + coef * out.aux + z_coef * out.z, number(want, "loss"));
         near(run, (int)i, "grad_norm", norm_of(o.p), number(want, "grad_norm"));
+        must(router_bias_read(&o.bias, o.m));
         adam(o.p, &o.s, (int)i + 1, number(options, "lr"));
+        move_bias(&o, &out, number(options, "bias_rate"));
         params_refresh(o.p);
     }
     if (o.spec.own)

@@ -2,10 +2,12 @@
 """Makes tests/golden/train: twelve optimiser steps of every method, in float64 PyTorch.
 
 The model is written out here from the papers' equations and shares no code with pesc: Llama,
-PESC's adapters with the balance loss of its equation 10, LoRA, full experts (Mixtral's rule) and a
-mixture of LoRA. Each folder holds the model, the initial LoRA as a PEFT directory where the method
+PESC's adapters with the balance loss of its equation 10, LoRA, full experts (Mixtral's rule, with shared
+ones Qwen2-MoE's), adapters beside full experts, and a mixture of LoRA; the z-loss, a bias that chooses, and
+the gradient of routers from all experts, as autograd has it of a sum that is zero. The base of qlora is
+what bitsandbytes makes of it. Each folder holds the model, the initial LoRA as a PEFT directory where the method
 has one, pre-tokenised data, the options of the run and the trajectory: loss, ce, aux and gradient
-norm of each step. Run with a Python that has torch, numpy, safetensors, xxhash, and for qlora bitsandbytes:
+norm of each step. Run with a Python that has torch, numpy, safetensors, xxhash, bitsandbytes:
 
     python tests/golden/make/golden_train.py tests/golden/train [NAME...]
 """
@@ -82,7 +84,8 @@ def rope(x):
 class Model:
     def __init__(self, method, p, lora_scale, moe):
         self.method, self.p, self.scale, self.moe = method, p, lora_scale, moe
-        self.router_logits = []
+        self.router_logits, self.chosen = [], []
+        self.bias = [0.0] * L  # of each expert, for choosing alone
 
     def linear(self, name, x):
         y = x @ self.p[name + ".weight"].T
@@ -92,16 +95,38 @@ class Model:
 
     def route(self, layer, x):
         z = x @ self.p[self.moe["router"].format(layer)].T
+        index = (z + self.bias[layer]).argsort(dim=-1, descending=True, stable=True)[:, :self.moe["k"]]
         self.router_logits[layer].append(z)
-        value, index = z.topk(self.moe["k"], -1)
+        self.chosen[layer].append(index)
+        value = z.gather(-1, index)
         return value.softmax(-1) if "act" not in self.moe else z.softmax(-1).gather(-1, index), index
 
-    def mix_experts(self, gate, index, expert, like):
+    def mix_experts(self, layer, gate, index, expert, like):
+        """With `dense` routers learn from all experts, as if each token had chosen all: d/dz of sum_i softmax(z)_i <dy, E_i>, whose
+        value is taken away again."""
         y = torch.zeros_like(like)
-        for slot in range(self.moe["k"]):
-            for e in range(self.moe["experts"]):
-                chosen = (index[:, slot] == e)[:, None]
-                y = y + torch.where(chosen, gate[:, slot:slot + 1] * expert(e), torch.zeros_like(y))
+        dense = self.moe.get("dense_gradient")
+        gate = gate.detach() if dense else gate
+        for e in range(self.moe["experts"]):
+            out = expert(e)
+            y = y + ((index == e) * gate).sum(-1, keepdim=True) * out
+            if dense:
+                p = self.router_logits[layer][-1].softmax(-1)[:, e:e + 1]
+                y = y + (p - p.detach()) * out.detach()
+        return y
+
+    def glu(self, names, x):
+        gate, up, down = (self.p[n + ".weight"].T for n in names)
+        return (F.silu(x @ gate) * (x @ up)) @ down
+
+    def inner_experts(self, layer, x):
+        """The mixture that adapters are beside: Mixtral's, with a router of its own."""
+        b = f"model.layers.{layer}.block_sparse_moe."
+        value, index = (x @ self.p[b + "gate.weight"].T).topk(self.moe["beside"]["k"], -1)
+        y = torch.zeros_like(x)
+        for e in range(self.moe["beside"]["experts"]):
+            y = y + ((index == e) * value.softmax(-1)).sum(-1, keepdim=True) * self.glu(
+                [f"{b}experts.{e}.{w}" for w in ("w1", "w3", "w2")], x)
         return y
 
     def ffn(self, layer, x):
@@ -110,8 +135,12 @@ class Model:
         if self.method == "upcycle":
             b = f"model.layers.{layer}.block_sparse_moe.experts."
             gate, index = self.route(layer, x)
-            return self.mix_experts(gate, index, lambda e: (
-                F.silu(x @ p[f"{b}{e}.w1.weight"].T) * (x @ p[f"{b}{e}.w3.weight"].T)) @ p[f"{b}{e}.w2.weight"].T, x)
+            return self.mix_experts(layer, gate, index, lambda e: self.glu([f"{b}{e}.{w}" for w in ("w1", "w3", "w2")], x), x)
+        if self.moe and "shared" in self.moe:
+            ffn = lambda at: self.glu([n + at + w for w in (".gate_proj", ".up_proj", ".down_proj")], x)
+            gate, index = self.route(layer, x)
+            routed = self.mix_experts(layer, gate, index, lambda e: ffn(f"experts.{e}"), x)
+            return routed + (x @ p[n + "shared_expert_gate.weight"].T).sigmoid() * ffn("shared_expert")
         if self.method == "molora":
             gate, index = self.route(layer, x)
 
@@ -119,15 +148,15 @@ class Model:
                 name = n + which
                 delta = lambda e: self.scale * (v @ p[f"{name}.experts.{e}.lora_A.weight"].T) @ p[f"{name}.experts.{e}.lora_B.weight"].T
                 base = v @ p[name + ".weight"].T
-                return base + self.mix_experts(gate, index, delta, base)
+                return base + self.mix_experts(layer, gate, index, delta, base)
             return lin("down_proj", F.silu(lin("gate_proj", x)) * lin("up_proj", x))
-        f = self.linear(n + "down_proj", F.silu(self.linear(n + "gate_proj", x)) * self.linear(n + "up_proj", x))
+        f = self.inner_experts(layer, x) if self.moe and "beside" in self.moe else self.linear(n + "down_proj", F.silu(self.linear(n + "gate_proj", x)) * self.linear(n + "up_proj", x))
         if self.method != "pesc" or layer in self.moe.get("dense", []):
             return f
         gate, index = self.route(layer, x)
         ex = n + "moe_adapter.experts.expert_{}.adapter_{}.weight"
         act = getattr(F, self.moe.get("act", "gelu"))
-        return f + self.mix_experts(gate, index, lambda e: self.moe["s"] * act(
+        return f + self.mix_experts(layer, gate, index, lambda e: self.moe["s"] * act(
             f @ p[ex.format(e, "down")].T) @ p[ex.format(e, "up")].T, f)
 
     def logits(self, ids):
@@ -149,16 +178,27 @@ class Model:
 
     def aux(self):
         """Mean over layers of E * sum_i f_i P_i over all tokens of the batch (equation 10)."""
-        total, sparse = 0.0, [z for z in self.router_logits if z]
-        for z in sparse:
-            z = torch.cat(z)
-            e, k = z.shape[1], self.moe["k"]
-            share = F.one_hot(z.topk(k, -1).indices, e).sum((0, 1)).double() / (k * len(z))
-            total = total + e * (share * z.softmax(-1).mean(0)).sum()
+        total, sparse = 0.0, [l for l in range(L) if self.router_logits[l]]
+        for l in sparse:
+            z = torch.cat(self.router_logits[l])
+            share = self.loads(l) / (self.moe["k"] * len(z))
+            total = total + z.shape[1] * (share * z.softmax(-1).mean(0)).sum()
         return total / len(sparse)
 
+    def z_loss(self):
+        sparse = [torch.cat(z) for z in self.router_logits if z]
+        return sum(z.logsumexp(-1).pow(2).mean() for z in sparse) / len(sparse)
+
+    def loads(self, layer):
+        return F.one_hot(torch.cat(self.chosen[layer]), self.moe["experts"]).sum((0, 1)).double()
+
+    def move_bias(self, rate):
+        for l in (l for l in range(L) if self.chosen[l]):
+            loads = self.loads(l)
+            self.bias[l] = self.bias[l] + rate * (loads.mean() - loads).sign()
+
     def batch_loss(self, batch, kind):
-        self.router_logits = [[] for _ in range(L)]
+        self.router_logits, self.chosen = [[] for _ in range(L)], [[] for _ in range(L)]
         terms, counts = [], []
         for sample in batch:
             logits = self.logits(sample["input_ids"])[:-1]
@@ -170,8 +210,8 @@ class Model:
             ce = sum(terms) / sum(counts)
         else:
             ce = sum(t / c for t, c in zip(terms, counts)) / len(terms)
-        aux = self.aux() if self.moe else torch.zeros((), dtype=torch.float64)
-        return ce, aux
+        none = torch.zeros((), dtype=torch.float64)
+        return ce, self.aux() if self.moe else none, self.z_loss() if self.moe else none
 
 
 # ---- weights
@@ -237,13 +277,21 @@ def held_in_nf4(w):
     return functional.dequantize_4bit(codes, state).reshape(w.shape).numpy()
 
 
-def run(out, method, seed, r=3, alpha=6.0, loss="token", aux_coef=0.0, moe=None, base_dtype=None):
+def run(out, method, seed, r=3, alpha=6.0, loss="token", aux_coef=0.0, z_coef=0.0, bias_rate=0.0, base_dtype=None, moe=None):
     g = torch.Generator().manual_seed(seed)
     base, normal = dense(g)
     cfg, trained, lora = config(), {}, {}
     names = [f"model.layers.{l}.{n}" for l in range(L) for n in LINEARS]
     options = {"method": method, "steps": STEPS, "batch": BATCH, "lr": LR, "warmup_steps": 0,
                "seed": SEED, "loss": loss, "aux_coef": aux_coef, "lora_r": r, "lora_alpha": alpha}
+    if z_coef:
+        options["router_z_coef"] = z_coef
+    if bias_rate:
+        options.update(balance="bias", bias_rate=bias_rate)
+    if base_dtype:
+        options["base_dtype"] = base_dtype
+    if moe and moe.get("dense_gradient"):
+        options["router_gradient"] = "dense"
     if method == "pesc":
         e, d = moe["experts"], moe["d"]
         moe["router"] = "model.layers.{}.mlp.moe_adapter.router.weight"
@@ -254,20 +302,37 @@ def run(out, method, seed, r=3, alpha=6.0, loss="token", aux_coef=0.0, moe=None,
                 trained[n + "down.weight"], trained[n + "up.weight"] = normal(d, C), normal(C, d, std=0.1)
         cfg.update(model_type="camelidae", num_experts=e, topk=moe["k"], adapter_dim=d,
                    moe_scaling=moe["s"], moe_dtype="bfloat16", output_router_logits=False)
+        if "beside" in moe:
+            inner = moe["beside"]
+            for l in range(L):
+                b = f"model.layers.{l}.block_sparse_moe."
+                base[b + "gate.weight"] = normal(inner["experts"], C)
+                for i in range(inner["experts"]):
+                    for w, shape in (("w1", (FF, C)), ("w3", (FF, C)), ("w2", (C, FF))):
+                        base[f"{b}experts.{i}.{w}.weight"] = normal(*shape)
+            base = {n: w for n, w in base.items() if ".mlp." not in n}
+            names = [n for n in names if "self_attn" in n]
+            for key in ("num_experts", "topk", "moe_dtype"):
+                del cfg[key]
+            cfg.update(model_type="mixtral", architectures=["MixtralForCausalLM"], sliding_window=None, num_local_experts=inner["experts"],
+                       num_experts_per_tok=inner["k"], adapter_experts=e, adapter_top_k=moe["k"])
         if "act" in moe:  # what pesc has beside the paper's: another activation, Switch's gates, dense layers
             cfg.update(adapter_act=moe["act"], adapter_router="softmax-before", mlp_only_layers=moe["dense"])
     if method == "upcycle":
         moe["router"] = "model.layers.{}.block_sparse_moe.gate.weight"
+        shards = moe.get("granularity", 1)
         for l in range(L):
-            trained[moe["router"].format(l)] = normal(moe["experts"], C)
+            trained[moe["router"].format(l)] = normal(moe["experts"] // shards, C).repeat(shards, 0)
             for i in range(moe["experts"]):
                 for w, name in (("w1", "gate"), ("w3", "up"), ("w2", "down")):
                     full = base[f"model.layers.{l}.mlp.{name}_proj.weight"]
+                    if shards > 1:  # the shard of a copy, down times their number
+                        full = np.split(full, shards, 1)[i % shards] * shards if w == "w2" else np.split(full, shards)[i % shards]
                     trained[f"model.layers.{l}.block_sparse_moe.experts.{i}.{w}.weight"] = full + 0.05 * normal(*full.shape)
         base = {n: w for n, w in base.items() if ".mlp." not in n}
         names = [n for n in names if "self_attn" in n]
         cfg.update(model_type="mixtral", architectures=["MixtralForCausalLM"], sliding_window=None,
-                   num_local_experts=moe["experts"], num_experts_per_tok=moe["k"])
+                   num_local_experts=moe["experts"], num_experts_per_tok=moe["k"], intermediate_size=FF // shards)
     if method in ("pesc", "lora", "upcycle"):
         lora = lora_pairs(normal, names, r)
     if method == "molora":
@@ -288,6 +353,18 @@ def run(out, method, seed, r=3, alpha=6.0, loss="token", aux_coef=0.0, moe=None,
                 o, i = LINEARS[n]
                 lora[full + ".lora_A.weight"] = uniform(full + ".lora_A.weight", (r, i), 1 / math.sqrt(i))
                 lora[full + ".lora_B.weight"] = np.zeros((o, r), np.float32)
+    if method == "full" and moe:
+        moe["router"] = "model.layers.{}.mlp.gate.weight"
+        base = {n: w for n, w in base.items() if ".mlp." not in n}
+        for l in range(L):
+            b = f"model.layers.{l}.mlp."
+            base[b + "gate.weight"], base[b + "shared_expert_gate.weight"] = normal(moe["experts"], C), normal(1, C)
+            for at, width in [(f"experts.{e}", moe["d"]) for e in range(moe["experts"])] + [("shared_expert", moe["shared"])]:
+                for w, shape in (("gate", (width, C)), ("up", (width, C)), ("down", (C, width))):
+                    base[f"{b}{at}.{w}_proj.weight"] = normal(*shape)
+        cfg.update(model_type="qwen2_moe", architectures=["Qwen2MoeForCausalLM"], num_experts=moe["experts"], norm_topk_prob=True,
+                   num_experts_per_tok=moe["k"], moe_intermediate_size=moe["d"], shared_expert_intermediate_size=moe["shared"],
+                   qkv_bias=False, decoder_sparse_step=1, mlp_only_layers=[])
     if method == "full":
         trained, base = base, {}
     data = samples(g)
@@ -307,15 +384,14 @@ def run(out, method, seed, r=3, alpha=6.0, loss="token", aux_coef=0.0, moe=None,
     (out / "data.jsonl").write_text("".join(json.dumps(s) + "\n" for s in data))
 
     if base_dtype == "nf4":
-        options["base_dtype"] = base_dtype
         base |= {n + ".weight": held_in_nf4(base[n + ".weight"]) for n in names}
     p = {n: torch.tensor(w, dtype=torch.float64) for n, w in {**base, **trained, **lora}.items()}
     train = {n: p[n].requires_grad_() for n in {**trained, **lora}}
     model = Model(method, p, alpha / r if r else 0.0, moe)
     steps, state = [], {}
     for t in range(STEPS):
-        ce, aux = model.batch_loss(data[t * BATCH:(t + 1) * BATCH], loss)
-        total = ce + aux_coef * aux
+        ce, aux, z = model.batch_loss(data[t * BATCH:(t + 1) * BATCH], loss)
+        total = ce + aux_coef * aux + z_coef * z
         for q in train.values():
             q.grad = None
         total.backward()
@@ -325,6 +401,7 @@ def run(out, method, seed, r=3, alpha=6.0, loss="token", aux_coef=0.0, moe=None,
         norm = math.sqrt(sum(float(q.grad.pow(2).sum()) for q in train.values()))
         steps.append({"loss": float(total), "ce": float(ce), "aux": float(aux), "grad_norm": norm})
         adamw(train, state, t + 1)
+        model.move_bias(bias_rate)
     (out / "golden.json").write_text(json.dumps({"options": options, "steps": steps}, indent=1) + "\n")
     print(f"{out.name:10s} loss {steps[0]['loss']:.4f} -> {steps[-1]['loss']:.4f}", flush=True)
 
@@ -334,10 +411,16 @@ RUNS = {
     "pesc-b": dict(method="pesc", seed=2, aux_coef=0.1, loss="sequence", r=2,
                    moe=dict(experts=6, k=3, d=5, s=0.25)),
     "pesc-choices": dict(method="pesc", seed=7, aux_coef=0.05, moe=dict(experts=5, k=2, d=7, s=0.5, act="silu", dense=[0])),
+    "pesc-bias": dict(method="pesc", seed=8, bias_rate=0.05, moe=dict(experts=5, k=2, d=6, s=1.0)),
+    "pesc-dense": dict(method="pesc", seed=9, aux_coef=0.01, z_coef=0.003, moe=dict(experts=5, k=2, d=6, s=0.5, dense_gradient=True)),
+    "pesc-beside": dict(method="pesc", seed=10, aux_coef=0.02, moe=dict(experts=4, k=2, d=6, s=1.0, beside=dict(experts=3, k=2))),
     "lora": dict(method="lora", seed=3),
     "qlora": dict(method="lora", seed=8, base_dtype="nf4"),
     "full": dict(method="full", seed=4, r=0, alpha=16.0),
     "upcycle": dict(method="upcycle", seed=5, aux_coef=0.02, moe=dict(experts=4, k=2)),
+    "upcycle-fine": dict(method="upcycle", seed=12, aux_coef=0.02, z_coef=0.001, moe=dict(experts=8, k=4, granularity=2)),
+    "upcycle-dense": dict(method="upcycle", seed=13, moe=dict(experts=5, k=2, dense_gradient=True)),
+    "full-shared": dict(method="full", seed=14, r=0, alpha=16.0, aux_coef=0.01, z_coef=0.002, moe=dict(experts=4, k=2, d=12, shared=20)),
     "molora": dict(method="molora", seed=6, aux_coef=0.01, moe=dict(experts=4, k=2)),
 }
 
