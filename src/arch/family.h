@@ -122,7 +122,10 @@ typedef struct name_rule {
     const char *own, *written;
 } name_rule;
 
-enum { FAMILY_MAX_TABLES = 8 };
+enum {
+    FAMILY_MAX_TABLES = 8,
+    FAMILY_MAX_EXPERTS = 1 << 12, /* of a layer */
+};
 
 struct family {
     const char *name;       /* as pesc_info says it */

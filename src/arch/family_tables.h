@@ -13,7 +13,7 @@ enum {
     MAX_VOCAB = 1 << 24,
     MAX_HEADS = 1 << 12,
     MAX_LAYERS = 1 << 12,
-    MAX_EXPERTS = 1 << 12,
+    MAX_EXPERTS = FAMILY_MAX_EXPERTS,
     MAX_CONTEXT = 1 << 30,
     MAX_TAPS = CONV_TAPS,
 };

@@ -50,9 +50,14 @@ static pesc_status check_molora(const pesc_craft_options *o)
     return PESC_OK;
 }
 
-/* Where the models that give experts are as many as there are. */
-static pesc_status check_top_k(const upcycle_size *z)
+/* The models that give experts say how many there are. */
+static pesc_status check_donors(const upcycle_size *z, const pesc_craft_options *o)
 {
+    if (o->experts != z->experts && o->experts != pesc_craft_defaults().experts)
+        return fail(PESC_USAGE,
+                    "experts: found %lld, but experts_from names %lld models, each of which gives "
+                    "one; leave it out",
+                    (long long)o->experts, (long long)z->experts);
     return z->top_k <= z->experts
                ? PESC_OK
                : fail(PESC_USAGE,
@@ -181,7 +186,7 @@ static pesc_status craft(target_model *p, const pesc_craft_options *o, donors *f
                           .shared = o->shared != 0,
                           .reinit = o->reinit };
     if (from->n)
-        TRY(check_top_k(&full));
+        TRY(check_donors(&full, o));
     TRY(layers_read(&full.layers, "layers", o->layers, p->from.cfg.n_layers));
     camelidae_size size = { .experts = o->experts,
                             .top_k = o->top_k,

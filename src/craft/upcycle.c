@@ -206,6 +206,11 @@ static pesc_status check_size(const target_model *p, const upcycle_size *z)
                     "granularity: found %lld, expected a divisor of %d, the width of the FFN of %s "
                     "(intermediate_size)",
                     (long long)z->granularity, c->ffn_dim, p->from.path);
+    if (z->experts * z->granularity > FAMILY_MAX_EXPERTS)
+        return fail(PESC_USAGE,
+                    "granularity: %lld copies cut into %lld are %lld experts, expected at most %d",
+                    (long long)z->experts, (long long)z->granularity,
+                    (long long)(z->experts * z->granularity), FAMILY_MAX_EXPERTS);
     return PESC_OK;
 }
 

@@ -259,6 +259,17 @@ static pesc_status check_routers(const struct method *m, const pesc_train_option
                     "%s: found %s with method %s, whose result is a patch of experts, which has no "
                     "place for routers; leave it out",
                     biased ? "balance" : "train_router", biased ? "bias" : "true", m->name);
+    if (!biased && o->bias_rate != pesc_train_defaults().bias_rate)
+        return fail(
+            PESC_USAGE,
+            "bias_rate: found %g with balance %s, which has no biases; give --balance bias, "
+            "or leave it out",
+            o->bias_rate, o->balance);
+    if (m->routers && !m->adapters && !m->experts && !m->base && !trains_routers(m, o))
+        return fail(PESC_USAGE,
+                    "train_router: found false with method %s, which trains nothing else; leave it "
+                    "out",
+                    m->name);
     if (strcmp(o->balance, "none") == 0 && o->aux_coef > 0)
         return fail(PESC_USAGE, "aux_coef: found %g with balance none; leave one of them out",
                     o->aux_coef);

@@ -396,6 +396,8 @@ PY
     [ "$status" = 0 ]
     pesc craft "$g/model" -o "$t/x" --kind upcycle --experts-from "$t/full"
     fails 2 "top_k: found 2, expected 1 to 1, the models of experts_from"
+    pesc craft "$g/model" -o "$t/x" --kind upcycle --experts-from "$t/full,$t/lora" --experts 3
+    fails 2 "experts: found 3, but experts_from names 2 models, each of which gives one; leave it out"
     pesc craft "$g/model" -o "$t/x" --experts-from "$t/full,$t/lora"
     fails 2 "experts_from: is given with kind pesc, whose experts are no copies of the FFN; leave it out, or give --kind upcycle"
     pesc craft "$g/model" -o "$t/x" --kind upcycle --experts-from "$t/full,$BATS_TEST_DIRNAME/../golden/qwen3"

@@ -175,7 +175,9 @@ PY
     pesc "${at[@]}" --balance none --aux-coef 0.01
     fails 2 "aux_coef: found 0.01 with balance none; leave one of them out"
     pesc "${at[@]}" --method router --train-router false
-    [ "$status" = 2 ]
+    fails 2 "train_router: found false with method router, which trains nothing else; leave it out"
+    pesc "${at[@]}" --bias-rate 0.1
+    fails 2 "bias_rate: found 0.1 with balance aux, which has no biases; give --balance bias, or leave it out"
     pesc train "$G/molora/model" --data "$G/molora/data.jsonl" -o "$T/x" --method molora --experts 4 --steps 1 --router-gradient dense
     fails 2 "router_gradient: found dense with a mixture of LoRA, whose experts are inside the FFN; expected chosen"
     [ ! -e "$T/x/run.json" ]

@@ -180,6 +180,10 @@ static void refuses_grains(void **state)
     o.granularity = 7;
     must_fail(pesc_craft(modeldirs_device(), from, out, &o, NULL), PESC_USAGE,
               "granularity: found 7, expected a divisor of");
+    o.granularity = 4;
+    o.experts = 2048;
+    must_fail(pesc_craft(modeldirs_device(), from, out, &o, NULL), PESC_USAGE,
+              "granularity: 2048 copies cut into 4 are 8192 experts, expected at most 4096");
     o = small("pesc");
     o.granularity = 2;
     must_fail(pesc_craft(modeldirs_device(), from, out, &o, NULL), PESC_USAGE,
