@@ -62,6 +62,16 @@ static const row rows[] = {
       "{\"enable_moe_block\":true,\"num_experts\":5,\"top_k_experts\":2,"
       "\"moe_intermediate_size\":20," GEMMA4 "}",
       0 },
+    { "beside",
+      "{\"model_type\":\"qwen2_moe\",\"num_experts\":5,\"moe_intermediate_size\":20,"
+      "\"shared_expert_intermediate_size\":28,\"num_experts_per_tok\":3,\"adapter_experts\":4,"
+      "\"adapter_top_k\":2,\"adapter_dim\":7,\"moe_scaling\":1," COMMON KV "}",
+      0 },
+    { "beside_norm_after",
+      "{\"model_type\":\"flex_olmo\",\"num_experts\":5,\"num_experts_per_tok\":2,"
+      "\"adapter_experts\":4,\"adapter_top_k\":2,\"adapter_dim\":7,\"moe_scaling\":1," COMMON KV
+      "}",
+      0 },
     { "mixtral", "{\"model_type\":\"mixtral\",\"num_local_experts\":5," COMMON KV "}", 0 },
     { "qwen2_moe",
       "{\"model_type\":\"qwen2_moe\",\"num_experts\":5,\"moe_intermediate_size\":20,"
