@@ -272,10 +272,10 @@ demo: $(BUILD)/pesc ## the main job, end to end; leaves its products in build/de
 # A study is a description in studies/; old names of targets stand for theirs. The ones on real models need MODEL (a GGUF file or a directory), SOURCE (a
 # folder of data) and a GPU; qwen and esft-smol read the data that smol has prepared. STUDY_OPTIONS="--minutes 20" and others: studies/run.py --help.
 STUDY     ?= embedded
-STUDY_CPU := embedded esft sparse esft-fine grammars preferences
+STUDY_CPU := embedded esft sparse esft-fine grammars merged preferences
 STUDY_RUN  = PESC=$(BUILD)/pesc LIBPESC=$(BUILD)/dist/libpesc.so.0 studies/run.py $(STUDY)
 STUDY_HERE = --work $(BUILD)/studies/$(STUDY) $(if $(MODEL),--model $(MODEL))
-study: $(BUILD)/pesc $(BUILD)/dist/libpesc.so.0 $(if $(filter $(STUDY_CPU),$(STUDY)),,$(CUDA_SO)) ## STUDY=embedded (25 minutes), esft, sparse, esft-fine, grammars, preferences, gpu, smol, qwen, esft-smol: writes its page in docs/
+study: $(BUILD)/pesc $(BUILD)/dist/libpesc.so.0 $(if $(filter $(STUDY_CPU),$(STUDY)),,$(CUDA_SO)) ## STUDY=embedded (25 minutes), esft, sparse, esft-fine, grammars, merged, preferences, gpu, smol, qwen, esft-smol: writes its page in docs/
 	@$(STUDY_RUN) run $(STUDY_HERE) $(if $(SOURCE),--source $(SOURCE)) $(if $(filter $(STUDY_CPU),$(STUDY)),,--device cuda --threads 4) \
 	    $(if $(filter qwen esft-smol,$(STUDY)),--data $(BUILD)/studies/smol/data) $(STUDY_OPTIONS)
 	@$(STUDY_RUN) report $(STUDY_HERE)

@@ -45,10 +45,12 @@ def given(study):
 
 
 def tenths(study):
-    """train.jsonl, and valid.jsonl, every tenth record, which chooses the rate."""
+    """train.jsonl, and valid.jsonl, every tenth record, which chooses the rate; train-DOMAIN.jsonl, a domain of train.jsonl."""
     parts = {"train": [], "valid": []}
     for number, record in enumerate(lines(SHARE / "train.jsonl"), 1):
         parts["train" if number % 10 else "valid"].append(record)
+        if number % 10:
+            parts.setdefault(f"train-{json.loads(record)['domain']}", []).append(record)
     for part, records in parts.items():
         write(study.data / f"{part}.jsonl", records)
 

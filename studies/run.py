@@ -146,6 +146,14 @@ class Driver(Study):
 
     # ---- runs
 
+    def donors(self, row):
+        """The models of the description that the options of craft name in braces."""
+        return re.findall(r"\{(\w+)\}", row.craft or "")
+
+    def with_models(self, row):
+        places = {name: self.model_dir(name, row.target) for name in self.donors(row)}
+        return [word.format_map(places) for word in row.craft.split()]
+
     def run_dir(self, row, seed, rate):
         return self.runs_dir / f"{row.name.replace('/', '-')}-{seed}-{rate}"
 
@@ -156,7 +164,7 @@ class Driver(Study):
         model, experts, chosen, keep = self.model_dir(row.start, row.target), [], 0, False
         try:
             if row.craft:
-                model = self.craft(model, Path(f"{run}.crafted"), row.craft.split(), seed)
+                model = self.craft(model, Path(f"{run}.crafted"), self.with_models(row), seed)
             if row.choose:
                 chosen, experts = self.choose(row, seed, Path(f"{run}.experts")), ["--experts-config", f"{run}.experts"]
             data, valid = (self.file_of(name, row.target) for name in (row.data, row.valid or self.about.get("valid", "valid")))
@@ -246,6 +254,7 @@ class Driver(Study):
         for seed in seeds:
             for r in rows:
                 needs = [self.scores_key(r.start, r.target)] if r.choose else [self.model_key(r.start, r.target)] if r.start else []
+                needs += [self.model_key(name, r.target) for name in self.donors(r)]
                 out += [(f"{kind}/{r.name}/{seed}/{rate}", kind, needs, lambda r=r, seed=seed, rate=rate: self.train(kind, r, seed, rate))
                         for rate in rates(r, seed) if f"{kind}/{r.name}/{seed}/{rate}" not in self.results]
         return out

@@ -222,7 +222,7 @@ of_domain() { # domain n
 
 @test "study: the pages in docs/ have the tables of studies/results" {
     local name
-    for name in embedded esft gpu smol qwen esft-smol sparse esft-fine grammars preferences preferences-29m; do
+    for name in embedded esft gpu smol qwen esft-smol sparse esft-fine grammars merged preferences preferences-29m; do
         "$STUDIES/run.py" "$name" check
     done
 }
@@ -244,5 +244,5 @@ PY
 @test "study: an unknown study is refused" {
     run "$STUDIES/run.py" none run --work "$T/w"
     [ "$status" = 1 ]
-    [[ $output == "studies: there is no "*"/studies/none.toml; there are embedded, esft, esft-fine, esft-smol, gpu, gpu-fp8, grammars, preferences, preferences-29m, qwen, smol, sparse" ]]
+    [[ $output == "studies: there is no "*"/studies/none.toml; there are embedded, esft, esft-fine, esft-smol, gpu, gpu-fp8, grammars, merged, preferences, preferences-29m, qwen, smol, sparse" ]]
 }
