@@ -263,10 +263,10 @@ class Page(Findings):
         return fill(out + (f"Not measured: {', '.join(missing)}." if missing else ""))
 
     def block_by_hand(self, heading):
-        """The section that a person wrote below the page that is replaced, from its heading on."""
+        """The sections that a person wrote below the page that is replaced, from the heading on, without the page's own note on data."""
         old = self.path.read_text() if self.path.exists() else ""
         at = old.find(f"\n## {heading}\n")
-        return old[at:].rstrip("\n") if at >= 0 else ""
+        return old[at:].split("\n## Data\n")[0].rstrip("\n") if at >= 0 else ""
 
     def block_opening(self):
         """Does the row help, against what, and do benchmarks show it?"""

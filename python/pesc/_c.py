@@ -125,7 +125,7 @@ class pesc_train_info(Sized):
         (c_size_t, "size"), (c_char * 16, "method optimizer"), (c_uint64, "params_trained params_total"),
         (c_uint64, "records first_step"), (c_int64, "steps micro_tokens kept_layers"),
         (c_uint64, "bytes_model bytes_activations bytes_trained bytes_total over_length"), (c_char * 32, "checkpoint"),
-        (c_uint64, "bytes_paged bytes_sharded bytes_shard"), (c_char * 16, "routers"))
+        (c_uint64, "bytes_paged bytes_sharded bytes_shard"), (c_char * 16, "routers"), (c_uint64, "bytes_streamed"))
 
 
 class pesc_message(Structure):

@@ -53,7 +53,7 @@ uint32_t family_facts(const config *c, int32_t layer)
     f |= sparse && c->moe.kind == EXPERT_LORA ? FACT_MOLORA : 0;
     f |= experts ? FACT_EXPERT : FACT_FFN;
     f |= experts && full->beside_ffn ? FACT_BESIDE | FACT_FFN : 0;
-    f |= sparse && (c->moe.has_bias || full->has_bias) ? FACT_ROUTER_BIAS : 0;
+    f |= experts && full->has_bias && !full->added_bias ? FACT_ROUTER_BIAS : 0;
     f |= experts && full->shared_dim ? FACT_SHARED : 0;
     f |= experts && full->shared_dim && full->shared_gate ? FACT_SHARED_GATE : 0;
     return f;

@@ -216,7 +216,7 @@ const tensor_rule molora_tensors[] = {
 
 /* Of any mixture whose family has no such bias. */
 const tensor_rule added_bias_tensors[] = {
-    { "mlp.e_score_correction_bias", "E", FACT_SPARSE | FACT_ROUTER_BIAS, RULE_F32,
-      BLOCK(moe.router_bias), INIT_ZERO },
+    { "mlp.e_score_correction_bias", "E", FACT_SPARSE, RULE_F32, BLOCK(moe.router_bias),
+      INIT_ZERO },
     { 0 },
 };

@@ -18,6 +18,7 @@ typedef struct serveranswers {
     const taskrun_options *opt;
     model_server server;
     bool chat;         /* texts are asked as conversations */
+    bool bare;         /* a prompt begins with a token of its own text, of which nothing is said */
     pending **waiting; /* that are not asked yet; NULL: those before `next` */
     size_t n, cap, next;
 } serveranswers;
@@ -126,14 +127,26 @@ static bool is_whole(const json_t *answer, const echo *e)
                                  : e->there <= e->n + 1;
 }
 
-/* Asked before anything else, so that hours of work are not lost. */
-static pesc_status probe_logprobs(const serveranswers *a)
+/* Whether the first token of the echo is one of the prompt, and not one that begins every text. */
+static bool begins_bare(const json_t *answer, const char *prompt)
 {
+    const json_t *choice = json_array_get(json_object_get(answer, "choices"), 0);
+    const json_t *all = json_object_get(choice, "logprobs");
+    const json_t *first = json_array_get(json_object_get(all, "content"), 0);
+    const char *text = json_string_value(first ? json_object_get(first, "token")
+                                               : json_array_get(json_object_get(all, "tokens"), 0));
+    return text && *text && str_starts(prompt, text);
+}
+
+/* Asked before anything else, so that hours of work are not lost. */
+static pesc_status probe_logprobs(serveranswers *a)
+{
+    static const char prompt[] = "one two three";
     char why[400] = "";
     json_t *answer = NULL;
     choice_score score;
     echo e;
-    json_t *body = echo_body(a, "one two three", true);
+    json_t *body = echo_body(a, prompt, true);
     pesc_status s = body ? webclient_ask(a->server.web, completions, body, &answer)
                          : fail_nomem("a request", 0);
     if (s == PESC_OK &&
@@ -143,6 +156,7 @@ static pesc_status probe_logprobs(const serveranswers *a)
         snprintf(why, sizeof why, "%s", pesc_last_error());
         s = no_logprobs(a, why);
     }
+    a->bare = s == PESC_OK && begins_bare(answer, prompt);
     json_decref(answer);
     return s;
 }
@@ -179,9 +193,11 @@ static pesc_status begin_server(void *own, const task_set *set, taskrun *run)
                                 "or evaluate tasks that generate");
     TRY(modelserver_open(&a->server, &a->opt->server, a->opt->served_model));
     TRY(choices ? probe_logprobs(a) : find_interface(a, set));
-    run->model = json_pack(
-        "{ss ss ss ss}", "model", webclient_address(a->server.web), "served_model", a->server.model,
-        "interface", a->chat ? "chat/completions" : "completions", "pesc_version", PESC_VERSION);
+    bool completed = choices || task_has_kind(set, TASK_TEXT) || task_has_kind(set, TASK_CODE);
+    run->model = json_pack("{ss ss ss ss}", "model", webclient_address(a->server.web),
+                           "served_model", a->server.model, "interface",
+                           a->chat || !completed ? "chat/completions" : "completions",
+                           "pesc_version", PESC_VERSION);
     run->chat = json_pack("{sn sn sb}", "chat_template", "chat_template_sha",
                           "fewshot_as_multiturn", a->chat);
     return PESC_OK;
@@ -327,6 +343,11 @@ static pesc_status ask_choices(serveranswers *a, pending *p, const task_doc *d)
     for (size_t i = 0; i < d->n_requests; i += shared) {
         asked q = { a, p, i, shared, 0 };
         slice context = loglik_context((slice){ d->contexts[i], strlen(d->contexts[i]) });
+        if (context.n == 0 && a->bare)
+            return fail(PESC_UNSUPPORTED,
+                        "%s: document %zu has no context, and the server does not say how likely "
+                        "the first token of a text is; evaluate tasks with contexts",
+                        p->of->about->name, p->doc);
         char *text = context.n ? mem_strndup(context.p, context.n) : NULL;
         json_t *body = text ? echo_body(a, text, false) : NULL;
         mem_free(text);
@@ -365,6 +386,9 @@ static pesc_status take_message(pending *p, const model_server *s, const json_t 
 {
     const json_t *choice;
     TRY(modelserver_choice(s, answer, &choice));
+    if (!json_is_object(json_object_get(choice, "message")))
+        return fail(PESC_FORMAT, "%s: found a choice without \"message\", expected a turn",
+                    webclient_address(s->web));
     for (int i = 0; i < 2; i++) {
         json_put(&p->forms[i], json_object_get(choice, "message"), JSON_COMPACT);
         str_puts(&p->forms[i], "");

@@ -84,7 +84,8 @@ static bool is_local(const char *url)
 static pesc_status take_address(webclient *c, const char *url)
 {
     size_t n = strlen(url);
-    bool fine = (str_starts(url, "http://") && url[7]) || (str_starts(url, "https://") && url[8]);
+    const size_t scheme = str_starts(url, "http://") ? 7 : str_starts(url, "https://") ? 8 : 0;
+    bool fine = scheme && url[scheme] && url[scheme] != '/';
     for (const char *p = url; *p; p++)
         fine = fine && (unsigned char)*p > ' ' && !strchr("@?#\\\x7f", *p);
     if (!fine || n > MAX_URL)
@@ -92,7 +93,7 @@ static pesc_status take_address(webclient *c, const char *url)
                     url);
     while (n > 0 && url[n - 1] == '/')
         n--;
-    if (n > 3 && memcmp(url + n - 3, "/v1", 3) == 0)
+    if (n > scheme + 3 && memcmp(url + n - 3, "/v1", 3) == 0)
         n -= 3;
     c->base = mem_zalloc(n + 4, 1);
     if (!c->base)

@@ -2,6 +2,7 @@
 
 #include "base/args.h"
 #include "base/clock.h"
+#include "base/log.h"
 #include "infer/session.h"
 
 #include <string.h>
@@ -34,6 +35,9 @@ pesc_status drafter_fits(const pesc_model *m, const pesc_model *draft)
         return fail(PESC_UNSUPPORTED,
                     "a draft model guesses on a CPU only, and for models without states of "
                     "layers: elsewhere tokens cannot be checked together with the same bits");
+    if (config_has_state(&draft->shape.cfg))
+        return fail(PESC_UNSUPPORTED, "the draft model's layers have states, which cannot take a "
+                                      "guess back; give a draft without them");
     return same_vocabulary(m, draft);
 }
 
@@ -41,8 +45,9 @@ pesc_status pesc_model_draft(pesc_model *m, pesc_model *draft)
 {
     status_clear();
     NEED(m);
-    if (draft == m)
-        return fail(PESC_USAGE, "a model was given as its own draft; open a smaller one");
+    for (const pesc_model *d = draft; d; d = d->draft)
+        if (d == m)
+            return fail(PESC_USAGE, "a model was given as its own draft; open a smaller one");
     if (draft) {
         TRY(drafter_fits(m, draft));
         model_keep(draft);
@@ -98,16 +103,41 @@ static int32_t worth(drafter *d, const guess_pace *p, const guess_text *t, int64
     return k < t->most ? k : t->most;
 }
 
+/* Whether the draft can read the text and k tokens more: the model may have ids that it lacks, and
+ * a longer context. */
+static bool can_read(const drafter *d, const guess_text *t, int32_t k)
+{
+    const config *c = &d->m->shape.cfg;
+    if ((c->long_ntk || c->long_logn) && t->n + (size_t)k > (size_t)c->context)
+        return false;
+    for (size_t i = 0; i < t->n; i++)
+        if (t->ids[i] >= c->vocab)
+            return false;
+    return true;
+}
+
+/* Without memory for its cache it goes on without guesses. */
+static pesc_status open_session(drafter *d)
+{
+    pesc_status s = d->s ? PESC_OK : pesc_session_open(&d->s, d->m, d->n_ctx);
+    if (s != PESC_NOMEM)
+        return s;
+    log_notice("the draft model guesses no more: %s", pesc_last_error());
+    drafter_close(d);
+    return PESC_OK;
+}
+
 pesc_status drafter_guess(drafter *d, const guess_pace *p, const guess_text *t, int64_t wanted,
                           int32_t *out, int32_t *n)
 {
     int32_t k = worth(d, p, t, wanted);
     const float *logits;
     *n = 0;
-    if (k <= 0)
+    if (k <= 0 || !d->m || !can_read(d, t, k))
         return PESC_OK;
+    TRY(open_session(d));
     if (!d->s)
-        TRY(pesc_session_open(&d->s, d->m, d->n_ctx));
+        return PESC_OK;
     TRY(session_extend(d->s, t->ids, t->n));
     double began = clock_seconds();
     for (int32_t i = 0; i < k; i++) {

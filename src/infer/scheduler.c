@@ -353,16 +353,22 @@ static pesc_status place_rows(scheduler *s, job *j, int32_t from, int32_t n)
 static int32_t guess_room(const scheduler *s, const job *j)
 {
     const config *c = &s->m->shape.cfg;
-    int32_t next = (int32_t)j->ids.n, waiting = 0;
+    int32_t next = (int32_t)j->ids.n, waiting = 0, pages = 0; /* the others' next tokens */
     bool fits = s->guess && s->n_running < GUESS_ROWS && job_first_row(j) == next - 1;
     for (int32_t i = 0; fits && i < s->n_running; i++) {
+        const job *other = s->slots[s->order[i]];
         fits = scheduler_generates(s, i);
-        waiting += !is_placed(s, s->order[i]);
+        if (is_placed(s, s->order[i]))
+            continue;
+        waiting++;
+        if (other != j)
+            pages += kvcache_pages_for(other->fed + 1) - kvcache_pages_for(other->fed);
     }
     int32_t room = min_i32(j->r.max_tokens - job_generated(j), s->context - next) - 1;
     room = min_i32(room, min_i32(s->max_out, s->max_tokens) - s->n_tokens - waiting);
+    room = min_i32(room, GUESS_ROWS - s->n_tokens - waiting);
     room = min_i32(room, GUESS_MOST);
-    int32_t pages = kvcache_pages_for(next + room) - kvcache_pages_for(j->fed);
+    pages += kvcache_pages_for(next + room) - kvcache_pages_for(j->fed);
     fits = fits && room > 0 && kvcache_unused(s->kv) >= pages &&
            rope_shareable(c, next + room) > 0 && !rope_outgrown(c, j->whole, next + room);
     return fits ? room : 0;

@@ -92,6 +92,11 @@ pesc_status domains_absolute(char **out, const char *text)
         s = next_entry(&p, &e);
         if (s == PESC_OK)
             s = io_absolute(&file, e.file);
+        if (s == PESC_OK && strchr(file, ','))
+            s = fail(PESC_USAGE,
+                     "domain_experts: %s: has a comma in its path, which separates domains here; "
+                     "put the file elsewhere",
+                     file);
         if (s == PESC_OK)
             str_printf(&all, "%s%s=%s", all.n ? "," : "", e.name, file);
         mem_free(file);

@@ -182,3 +182,16 @@ PY
     fails 2 "router_gradient: found dense with a mixture of LoRA, whose experts are inside the FFN; expected chosen"
     [ ! -e "$T/x/run.json" ]
 }
+
+@test "routers: a family's own bias that is switched off leaves its place to the bias that balances" {
+    local m="$BATS_TEST_TMPDIR/m" out="$BATS_TEST_TMPDIR/out" of
+    sed 's/"use_expert_bias": true/"use_expert_bias": false/' "$BATS_TEST_DIRNAME/../golden/lfm2_moe/config.json" > "$BATS_TEST_TMPDIR/config.json"
+    grep -q '"use_expert_bias": false' "$BATS_TEST_TMPDIR/config.json"
+    "$PESC" new "$BATS_TEST_TMPDIR/config.json" -o "$m" --dtype f32 --seed 3 -q
+    "$PESC" craft "$m" -o "$m-pesc" --kind pesc --experts 4 --adapter-dim 8 -q
+    for of in router:"$m" pesc:"$m-pesc"; do
+        "$PESC" train "${of#*:}" --data "$BATS_TEST_DIRNAME/../golden/train/full/data.jsonl" -o "$out-${of%%:*}" --method "${of%%:*}" \
+            --balance bias --steps 2 --batch 4 --seq-len 32 --lora-r 2 --device cpu -q
+        "$PESC" logits "$out-${of%%:*}" --ids "$BATS_TEST_DIRNAME/../golden/lfm2_moe/ids.json" -o "$out.npy" --device cpu
+    done
+}

@@ -55,7 +55,7 @@ experts() { python3 -c 'import json, sys; print({k: len(set(v)) for k, v in json
     grep -Eq "^\| lora-r8 \| .* \|  \| 29 \| [0-9]+ \| [-0-9.e]+(\\\\\*)? \| $number \| $number \| $number \| $number \|\$" "$T/page.md"
     grep -Eq '^\| esft-token - random \| code \| [-+][0-9.]+ (better|worse|\(inside\)) \|' "$T/page.md"
     refute grep -Eq 'esft-token - full|## Reading' "$T/page.md"
-    printf '\n## Reading\n\nby hand\n' >> "$T/page.md"
+    sed -i 's/^## Data$/## Reading\n\nby hand\n\n&/' "$T/page.md" # what is written by hand comes before it
     cp "$T/page.md" "$T/before.md"
     study esft --scale 0.008 --limit 2 --seeds 0,1 --only "$only"
     refute made

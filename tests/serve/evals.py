@@ -351,7 +351,7 @@ def options_of_models_are_refused():
         r = pesc(s.url, "--tasks", str(WORK / "records.jsonl"))
         assert r.returncode == 2 and "a file of records needs a model that is opened here" in r.stderr, r
         assert not s.asked
-    for url in "http://", "https://a b", "http://me:key@127.0.0.1:1", "http://127.0.0.1:1/v1?x=1":
+    for url in "http://", "http:///", "https:///v1", "https://a b", "http://me:key@127.0.0.1:1", "http://127.0.0.1:1/v1?x=1":
         r = pesc(url, "--tasks", task_file("tell.json", TEXT))
         assert r.returncode == 2 and "expected http://HOST:PORT or https://HOST/v1" in r.stderr, r
     r = pesc(MODEL, "--tasks", "esft_law", "--served-model", "x")
