@@ -1,5 +1,6 @@
 #include "train/method.h"
 
+#include "base/log.h"
 #include "train/domains.h"
 
 #include <math.h>
@@ -236,6 +237,8 @@ static pesc_status check_routers(const struct method *m, const pesc_train_option
                     : given  ? "train_router"
                     : step   ? "aux_over"
                              : "router_z_coef");
+    if (!sparse && o->aux_coef > 0)
+        log_notice("aux_coef: the model has no routers, so it has no effect");
     if (m->mixture && strcmp(o->train_router, "false") == 0)
         return fail(PESC_USAGE,
                     "train_router: found false with method %s, whose routers are new "

@@ -195,3 +195,13 @@ PY
         "$PESC" logits "$out-${of%%:*}" --ids "$BATS_TEST_DIRNAME/../golden/lfm2_moe/ids.json" -o "$out.npy" --device cpu
     done
 }
+
+@test "routers: --aux-coef without routers is told" {
+    local told='pesc: note: aux_coef: the model has no routers, so it has no effect'
+    "$PESC" train "$G/full/model" --data "$G/full/data.jsonl" -o "$T/run" --method lora --lora-r 2 --aux-coef 0.1 --steps 1 --batch 2 \
+        --seq-len 32 --device cpu 2> "$T/err"
+    grep -qx "$told" "$T/err"
+    "$PESC" train "$G/full/model" --data "$G/full/data.jsonl" -o "$T/other" --method lora --lora-r 2 --steps 1 --batch 2 --seq-len 32 \
+        --device cpu 2> "$T/err"
+    refute grep -qx "$told" "$T/err"
+}
