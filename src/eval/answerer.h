@@ -24,7 +24,7 @@ typedef struct pending {
     work *w;
     samples *of;
     size_t doc;
-    size_t n_left;        /* requests that are not answered; the answerer counts them */
+    size_t n_left;        /* requests that are not answered; the answerer sets it */
     choice_score *scores; /* [n] of choices; NULL: a text, whose forms are: */
     size_t n;
     str forms[2];     /* text and reference (stoptext.h) */
@@ -49,8 +49,9 @@ typedef struct answerer {
 pesc_status pending_choices(pending *p);
 /* The document again, as prepare() left it: for task_doc_free(). */
 pesc_status pending_document(const pending *p, task_doc *out);
-/* All requests of the document are answered: judges it. Takes p, also when it fails. */
-pesc_status taskrun_answered(pending *p);
+/* A request of the document is answered, or was not for the reason s, which is returned. With the
+ * last one it takes p, also when it fails, and judges it. */
+pesc_status taskrun_answered(pending *p, pesc_status s);
 void taskrun_drop(pending *p); /* NULL is allowed */
 /* Judges the documents whose programs have run or whose verdicts are there; with `wait`, until none
  * is left. */

@@ -173,12 +173,7 @@ static pesc_status take_result(void *ud, const sched_result *r)
         p->scores[q->i] = (choice_score){ r->logprob, r->greedy };
     pesc_status s = finish_text(q);
     q->of = NULL;
-    if (--p->n_left > 0)
-        return s;
-    if (s == PESC_OK)
-        return taskrun_answered(p);
-    taskrun_drop(p);
-    return s;
+    return taskrun_answered(p, s);
 }
 
 /* Opened here, so that no more texts are open than are being generated: decoding takes memory. */

@@ -269,12 +269,7 @@ static pesc_status finish_asked(asked *q, pesc_status s)
 {
     pending *p = q->of;
     mem_free(q);
-    if (--p->n_left > 0)
-        return s;
-    if (s == PESC_OK)
-        return taskrun_answered(p);
-    taskrun_drop(p);
-    return s;
+    return taskrun_answered(p, s);
 }
 
 /* Sends a request; takes the body. */

@@ -210,8 +210,14 @@ pesc_status taskrun_settle(work *w, bool wait)
     return settle_judge(w->judge, wait);
 }
 
-pesc_status taskrun_answered(pending *p)
+pesc_status taskrun_answered(pending *p, pesc_status s)
 {
+    if (--p->n_left > 0)
+        return s;
+    if (s != PESC_OK) {
+        taskrun_drop(p);
+        return s;
+    }
     if (p->of->about->kind == TASK_CODE) {
         p->code.box = p->w->box;
         p->code.row = task_doc_row(p->of->task, p->doc);
@@ -222,7 +228,7 @@ pesc_status taskrun_answered(pending *p)
     }
     if (p->of->about->rubric)
         return ask_judge(p);
-    pesc_status s = judge_pending(p);
+    s = judge_pending(p);
     taskrun_drop(p);
     return s;
 }
